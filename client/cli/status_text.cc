@@ -185,6 +185,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "epoch", absl::StrCat(status.epoch()));
   Line(text, "durable with",
        absl::StrFormat("%u of %d replicas", status.acks(), status.replicas_size()));
+  if (!status.contract().empty()) Line(text, "contract", status.contract());
   if (!status.names().empty()) Line(text, "names", status.names());
   Line(text, "checkpoint", absl::StrCat(status.checkpoint()));
   Line(text, "applied", absl::StrCat(status.applied()));
@@ -250,6 +251,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"failure", status.failure()},
                    {"epoch", status.epoch()},
                    {"acks", status.acks()},
+                   {"contract", status.contract()},
                    {"names", status.names()},
                    {"members", status.members()},
                    {"configured", status.replicas_size()},

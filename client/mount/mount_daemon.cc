@@ -142,7 +142,8 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .noatime = LeavesAtime(options),
                                                  .nodiratime = LeavesDirAtime(options),
                                                  .names_early = config_.names == NameMode::kAsync,
-                                                 .dirsync = SyncsNames(options)},
+                                                 .dirsync = SyncsNames(options),
+                                                 .contract = options.contract},
                                                 StartPipeline));
   return absl::OkStatus();
 }

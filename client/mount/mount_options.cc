@@ -132,12 +132,12 @@ absl::Status SetNames(absl::string_view value, MountOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status SetCommit(absl::string_view value, MountOptions&) {
-  if (value == "sync") return absl::OkStatus();
-  if (value == "external" || value == "ordered") {
-    return absl::UnimplementedError("not in this version, which has commit=sync only");
+absl::Status SetCommit(absl::string_view value, MountOptions& options) {
+  if (value == "external") {
+    return absl::UnimplementedError("not in this version, which has commit=sync and commit=ordered");
   }
-  return MustBe("sync");
+  options.contract.commit = value == "ordered" ? Commit::kOrdered : Commit::kSync;
+  return absl::OkStatus();
 }
 
 absl::Status SetLog(absl::string_view value, MountOptions& options) {
@@ -199,7 +199,27 @@ constexpr OwnOption kOwn[] = {
        return absl::OkStatus();
      },
      [](const O& now, const C&, const O&) { return now.insecure; }},
-    {"commit", "sync", "synchronous calls return when durable", SetCommit, nullptr},
+    {"commit", "sync|external|ordered",
+     "synchronous calls wait; or outputs do; or calls only order (sync)", SetCommit,
+     [](const O& now, const C&, const O& wanted) {
+       return now.contract.commit == wanted.contract.commit;
+     }},
+    {"fsync", "dsync|osync", "fsync and O_SYNC wait, or only order (osync with commit=ordered)",
+     [](Text v, O& o) {
+       o.fsync_orders = v == "osync";
+       return absl::OkStatus();
+     },
+     [](const O& now, const C&, const O& wanted) {
+       return now.contract.fsync_orders == wanted.contract.fsync_orders;
+     }},
+    {"osync-exempt", "o_sync|none", "files open with O_SYNC wait where fsync only orders (none)",
+     [](Text v, O& o) {
+       o.contract.exempts_o_sync = v == "o_sync";
+       return absl::OkStatus();
+     },
+     [](const O& now, const C&, const O& wanted) {
+       return now.contract.exempts_o_sync == wanted.contract.exempts_o_sync;
+     }},
     {"recover", "auto|refuse", "what to do with a volume that was not unmounted (auto)",
      [](Text v, O& o) {
        o.recover = v == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;
@@ -310,6 +330,33 @@ absl::Status SetWord(absl::string_view word, MountOptions* options) {
   return own ? absl::OkStatus() : Unknown(word);
 }
 
+// Checks the contract's options against each other and the rest, and completes it.
+absl::Status SettleContract(MountOptions& options) {
+  MountContract& contract = options.contract;
+  contract.fsync_orders = options.fsync_orders.value_or(contract.commit == Commit::kOrdered);
+  if (options.remount) return absl::OkStatus();  // CheckRemount compares with the mount
+  if (contract.commit == Commit::kOrdered && !contract.fsync_orders) {
+    return absl::InvalidArgumentError(
+        "option fsync=dsync contradicts commit=ordered, under which fsync only orders: leave one out");
+  }
+  if (contract.commit == Commit::kExternal && contract.fsync_orders) {
+    return absl::InvalidArgumentError(
+        "option fsync=osync contradicts commit=external: leave one out");
+  }
+  if (contract.exempts_o_sync && !contract.fsync_orders) {
+    return absl::InvalidArgumentError(
+        "option osync-exempt: only with commit=ordered or fsync=osync");
+  }
+  if (!contract.relaxed()) return absl::OkStatus();
+  if (options.names == NameMode::kWait || SyncsNames(options)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "option ", SyncsNames(options) ? "dirsync (or sync)" : "names=wait", " contradicts ",
+        contract.commit == Commit::kSync ? "fsync=osync" : "this commit=",
+        ", under which operations on names do not wait: leave one out"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists) {
@@ -323,6 +370,7 @@ absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& o
     return absl::InvalidArgumentError(
         "option bind: only with remount; `mount --bind` binds a mounted volume elsewhere");
   }
+  SALIUS_RETURN_IF_ERROR(SettleContract(options));
   return options;
 }
 
@@ -342,6 +390,7 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   config->datagram_bytes = options.datagram_bytes.value_or(config->datagram_bytes);
   config->names = options.names.value_or(config->names);
   config->multicast = options.multicast.value_or(config->multicast);
+  if (options.contract.relaxed()) config->names = NameMode::kAsync;
   return ValidateVolumeConfig(*config);
 }
 
@@ -357,7 +406,20 @@ absl::Status CheckRemount(const MountOptions& now, const VolumeConfig& config,
     return absl::InvalidArgumentError(
         "option dirsync cannot change while the volume is mounted: unmount, and mount with it");
   }
+  if (now.contract.relaxed() && SyncsNames(wanted)) {
+    return absl::InvalidArgumentError(
+        "option sync contradicts the mount's contract, under which synchronous calls do not wait: "
+        "unmount, and mount with commit=sync");
+  }
   return absl::OkStatus();
+}
+
+std::string ContractText(const MountContract& contract) {
+  static constexpr const char* kNames[] = {"sync", "external", "ordered"};
+  std::string text = kNames[static_cast<size_t>(contract.commit)];
+  if (contract.commit != Commit::kOrdered && contract.fsync_orders) text += ",fsync=osync";
+  if (contract.exempts_o_sync) text += ",osync-exempt=o_sync";
+  return text;
 }
 
 std::string MountOptionsHelp() {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/volume/contract.h"
 #include "storage/volume_config.h"
 
 namespace salius {
@@ -30,6 +31,8 @@ struct MountOptions {
   std::optional<uint32_t> datagram_bytes;
   std::optional<std::string> multicast;
   std::optional<NameMode> names;
+  MountContract contract;             // commit, fsync, osync-exempt
+  std::optional<bool> fsync_orders;   // fsync, as given; `contract` has what it means
 
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only
@@ -50,10 +53,14 @@ struct MountOptions {
 // names the right spelling.
 absl::StatusOr<MountOptions> ParseMountOptions(const std::vector<std::string>& option_lists);
 
+// Returns the contract for the status: "sync", "ordered", "sync,fsync=osync,osync-exempt=o_sync".
+std::string ContractText(const MountContract& contract);
+
 // Returns a paragraph for --help: every option with its value.
 std::string MountOptionsHelp();
 
-// Puts the session's values over the volume's. INVALID_ARGUMENT as ValidateVolumeConfig.
+// Puts the session's values over the volume's. A relaxed contract has names=async, whatever
+// volume.toml says. INVALID_ARGUMENT as ValidateVolumeConfig.
 absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config);
 
 // Returns OK if a mounted volume can get `wanted`, which names the changes and may repeat the rest.

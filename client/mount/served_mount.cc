@@ -77,6 +77,7 @@ absl::Status ServedMount::OpenStatusSocket() {
            .mountpoint = subject_.command.mountpoint,
            .acks = config.acks,
            .names = std::string(NameModeText(config.names)),
+           .contract = ContractText(subject_.command.options.contract),
            .source = [&volume = subject_.volume] { return volume.stream().status(); },
            .started_unix_ms = UnixMillis(),
            .log_file = LogPlace(),

@@ -125,6 +125,7 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
   out.set_mode_detail(status.mode_detail);
   out.set_acks(options.acks);
   out.set_names(options.names);
+  out.set_contract(options.contract);
   out.set_checkpoint(status.marks.checkpoint);
   out.set_applied(status.marks.applied);
   out.set_durable(status.marks.durable);

@@ -31,7 +31,8 @@ struct StatusServerOptions {
   std::string backing;
   std::string mountpoint;
   uint32_t acks = 1;
-  std::string names;  // as VolumeStatusResponse.names
+  std::string names;     // as VolumeStatusResponse.names
+  std::string contract;  // as VolumeStatusResponse.contract
   std::string run_directory = kRunDirectory;
   std::function<SessionStatus()> source;  // from any thread
   uint64_t started_unix_ms = 0;

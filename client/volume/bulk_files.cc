@@ -39,7 +39,40 @@ absl::StatusOr<bool> BulkFiles::PrepareNameless(Node& node) {
 absl::StatusOr<bool> BulkFiles::PrepareDirect(Node& node) {
   if (!node.seen_writing().bulk) return PrepareNameless(node);
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+  SALIUS_RETURN_IF_ERROR(AwaitOrder());
   return true;
+}
+
+absl::Status BulkFiles::AwaitOrder() {
+  const Seq ordered = ordered_.load();
+  if (ordered == 0 || ordered <= stream_->watermarks().durable) return absl::OkStatus();
+  issuer_.CountWait();
+  return AsDataError(stream_->WaitDurable(ordered));
+}
+
+absl::Status BulkFiles::Order() {
+  if (limit_ == 0) return absl::OkStatus();
+  for (const PinnedNode& file : Files()) {
+    Node& node = *file;
+    absl::MutexLock lock(&node.stream);
+    SALIUS_RETURN_IF_ERROR(Sync(node).status());
+  }
+  // A concurrent call may have stored a later one.
+  const Seq issued = stream_.issued();
+  Seq before = ordered_.load();
+  while (before < issued && !ordered_.compare_exchange_weak(before, issued)) {
+  }
+  return absl::OkStatus();
+}
+
+std::vector<PinnedNode> BulkFiles::Files() {
+  std::vector<PinnedNode> files;
+  absl::MutexLock lock(&mu_);
+  for (const auto& [node, state] : nodes_) {
+    table_.Pin(*node);
+    files.emplace_back(table_, node);
+  }
+  return files;
 }
 
 absl::Status BulkFiles::CountUnsynced(Node& node, uint64_t bytes) {

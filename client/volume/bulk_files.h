@@ -13,9 +13,13 @@
 // and the noted checkpoint covers all of its records: then none of them is replayed. Until then the
 // node is kept alive, because an fsync through any later handle must cover these bytes too.
 //
+// A call for order (Order) syncs the bulk files of that moment. Later direct writes wait until the
+// records from before are durable, because they would reach the disk first.
+//
 // Threads: any. Under the lock only a node's `state` is taken.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -63,6 +67,9 @@ class BulkFiles {
   // Syncs a bulk file and issues "on disk up to" if records of it may still be replayed. Returns
   // the seq to wait for; 0: none. Afterwards the file is not bulk.
   absl::StatusOr<Seq> Sync(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Orders the data of bulk files among the records. Earlier data is on the disk afterwards. Later
+  // data reaches the disk only when every record that was issued before is durable.
+  absl::Status Order() ABSL_LOCKS_EXCLUDED(mu_);
   // Remembers uncheckpointed creates: such a file's name may not be on disk.
   void NoteCreated(FileId id, Seq seq);
   // Ends bulk of a file without a name: nothing brings it back, so its data need not be synced, and
@@ -84,6 +91,10 @@ class BulkFiles {
 
   absl::Status EndPrediction(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   bool CreatedAfter(const Node& node, Seq checkpoint);
+  // Waits until the records before the last Order() are durable.
+  absl::Status AwaitOrder();
+  // Returns the bulk files.
+  std::vector<PinnedNode> Files() ABSL_LOCKS_EXCLUDED(mu_);
   void End(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   Backing& backing_;
@@ -98,6 +109,8 @@ class BulkFiles {
   Counter& bytes_;
   Counter& entered_;
   Counter& synced_;
+
+  std::atomic<Seq> ordered_{0};  // the last record that was issued before an Order()
 
   absl::Mutex mu_;
   absl::flat_hash_map<Node*, State> nodes_ ABSL_GUARDED_BY(mu_);  // each pinned once

@@ -121,7 +121,7 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
   if (!handle.writable()) return ErrnoStatus(EBADF, "write");
   SALIUS_RETURN_IF_ERROR(health_.Data());
   if (data.empty()) return Ticket();
-  const bool durable = contract == Contract::kDurable || handle.contract() == Contract::kDurable;
+  const bool durable = rule_.WriteWaits(handle, contract);
   Node& node = handle.node;
   size_t written = 0;
   Seq wait_for = 0;
@@ -183,6 +183,18 @@ absl::StatusOr<Seq> FileOps::IssueWrite(Node& node, uint64_t offset, std::string
 }
 
 absl::StatusOr<Ticket> FileOps::StartFsync(Handle& handle) {
+  if (rule_.FsyncWaits(handle)) return StartDsync(handle);
+  // The stream of records has their order, and nothing of a relaxed mount goes past it.
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  return Ticket();
+}
+
+absl::Status FileOps::Osync() {
+  SALIUS_RETURN_IF_ERROR(health_.Data());
+  return bulk_.Order();
+}
+
+absl::StatusOr<Ticket> FileOps::StartDsync(Handle& handle) {
   SALIUS_RETURN_IF_ERROR(health_.Data());
   Node& node = handle.node;
   Seq wait_for = 0;

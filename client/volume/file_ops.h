@@ -23,6 +23,7 @@
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/stream_slot.h"
+#include "client/volume/sync_rule.h"
 #include "client/volume/write_room.h"
 #include "storage/backing.h"
 
@@ -31,14 +32,15 @@ namespace salius {
 class FileOps {
  public:
   FileOps(Backing& backing, const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk,
-          WriteRoom& room, NodeFds& fds, const Health& health)
+          WriteRoom& room, NodeFds& fds, const Health& health, const SyncRule& rule)
       : backing_(backing),
         stream_(stream),
         issuer_(issuer),
         bulk_(bulk),
         room_(room),
         fds_(fds),
-        health_(health) {}
+        health_(health),
+        rule_(rule) {}
   FileOps(const FileOps&) = delete;
   FileOps& operator=(const FileOps&) = delete;
 
@@ -46,11 +48,17 @@ class FileOps {
   absl::Status Read(Handle& handle, uint64_t offset, size_t size, std::string* out);
   // Writes `data`, which is copied. `append`: at the end of file, whatever `offset` says
   // (RWF_APPEND or O_APPEND); the offset used is logged. The handle's flags may promise more than
-  // `contract`.
+  // `contract`, and the mount less (SyncRule).
   absl::StatusOr<Ticket> StartWrite(Handle& handle, uint64_t offset, std::string_view data,
                                     bool append, Contract contract);
-  // Syncs a file or a directory.
+  // Syncs a file or a directory. The ticket is settled where an fsync only orders (SyncRule).
   absl::StatusOr<Ticket> StartFsync(Handle& handle);
+  // Syncs it under every contract: the ticket says when its data, attributes and names are durable.
+  // Data that went past the log is synced to the disk now.
+  absl::StatusOr<Ticket> StartDsync(Handle& handle);
+  // Orders: a change of the volume that is issued after this call is recovered only together with
+  // all that were issued before it. Waits only where data went past the log, which is synced.
+  absl::Status Osync();
   // Returns when the caller with `ticket` may be answered; EIO when the volume fails first.
   absl::Status Await(const Ticket& ticket);
   // Calls `done` with the outcome of Await, like RecordStream::WhenDurable. The ticket must not be
@@ -82,6 +90,7 @@ class FileOps {
   WriteRoom& room_;
   NodeFds& fds_;
   const Health& health_;
+  const SyncRule& rule_;
 };
 
 }  // namespace salius

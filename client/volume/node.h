@@ -202,6 +202,8 @@ class Handle {
   Node& node;
   const int flags;           // open(2)'s
   SharedFd fd;               // open for reading, or for reading and writing
+  // Synchronous calls return at once under commit=external: the caller's outputs are gated.
+  std::atomic<bool> early{false};
   absl::Mutex dir_position;  // held over a seek and the read that follows it (directories)
   // The entries read last; the position of `fd` is their end. Empty: it is anywhere.
   std::shared_ptr<const DirBatch> dir_batch ABSL_GUARDED_BY(dir_position);

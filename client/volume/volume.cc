@@ -24,7 +24,7 @@ constexpr uint64_t kOtherFds = 1024;
 
 }  // namespace
 
-Volume::Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, FileId id_ceiling)
+Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early, FileId id_ceiling)
     : dirs_(std::move(dirs)),
       backing_(dirs_.backing()),
       health_(stream_),
@@ -32,16 +32,17 @@ Volume::Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, F
       table_(backing_, [this] { return stream_.issued(); }),
       fds_(backing_, file_fds_),
       space_(backing_, dirs_.root_fd(), [this] { return issuer_.AwaitIssued(); }),
+      rule_(options.contract),
       predictions_(backing_, names_early),
       issuer_(backing_, table_, predictions_, stream_, space_, id_ceiling),
       bulk_(backing_, table_, stream_, issuer_, fds_, space_, health_, dirs_,
-            config.bulk_limit_bytes),
+            options.contract.relaxed() ? 0 : options.config.bulk_limit_bytes),
       links_(backing_, table_, stream_, bulk_, health_, dirs_),
       pending_(backing_, table_, predictions_),
       applier_(backing_, table_, predictions_, fds_, space_, health_, dirs_, bulk_, links_,
                pending_),
       room_(backing_, space_, issuer_, dirs_.root_fd()),
-      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_),
+      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_, rule_),
       open_files_(backing_, table_, file_fds_, fds_, files_, links_, health_),
       attrs_(backing_, predictions_, issuer_, files_, links_, space_, health_, dirs_),
       checks_(backing_, table_, pending_, health_),
@@ -125,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::OpenIn(BackingDirs dirs, FileId 
   if (options.names_early && !early) {
     SLOG_WARN("names=wait is used: the backing file system keeps no nanoseconds of times");
   }
-  std::unique_ptr<Volume> volume(new Volume(std::move(dirs), options.config, early, id_ceiling));
+  std::unique_ptr<Volume> volume(new Volume(std::move(dirs), options, early, id_ceiling));
   SALIUS_RETURN_IF_ERROR(volume->Prepare(descriptors, options));
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.

@@ -61,6 +61,7 @@
 #include "client/volume/backing_applier.h"
 #include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
+#include "client/volume/contract.h"
 #include "client/volume/file_ops.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
@@ -74,6 +75,7 @@
 #include "client/volume/pending_names.h"
 #include "client/volume/predictions.h"
 #include "client/volume/stream_slot.h"
+#include "client/volume/sync_rule.h"
 #include "client/volume/write_room.h"
 #include "common/ids.h"
 #include "storage/backing.h"
@@ -94,6 +96,9 @@ struct VolumeOptions {
   bool names_early = false;
   // They wait all the same (dirsync).
   bool dirsync = false;
+  // Decides whether synchronous calls wait. A relaxed one needs `names_early`, and has no bulk
+  // files.
+  MountContract contract;
 };
 
 class Volume {
@@ -135,7 +140,7 @@ class Volume {
   absl::Status Close();
 
  private:
-  Volume(BackingDirs dirs, const VolumeConfig& config, bool names_early, FileId id_ceiling);
+  Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early, FileId id_ceiling);
 
   // Makes the root's node and shares out `descriptors`, which this process may have.
   absl::Status Prepare(uint64_t descriptors, const VolumeOptions& options);
@@ -151,6 +156,7 @@ class Volume {
   NodeTable table_;
   NodeFds fds_;
   SpaceGuard space_;
+  const SyncRule rule_;
   Predictions predictions_;
   Issuer issuer_;
   BulkFiles bulk_;

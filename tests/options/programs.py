@@ -26,7 +26,7 @@ class Option:
 
     def choices(self) -> list[str]:
         """Returns the values that may be given, or [] when the help does not list them."""
-        return self.value.split("|") if re.fullmatch(r"[a-z|]+", self.value) else []
+        return self.value.split("|") if re.fullmatch(r"[a-z_|]+", self.value) else []
 
 
 @dataclasses.dataclass

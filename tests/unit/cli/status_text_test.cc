@@ -25,6 +25,7 @@ control::VolumeStatusResponse Mounted() {
   status.set_mode_detail("replica b:7400 does not answer");
   status.set_acks(2);
   status.set_names("async");
+  status.set_contract("ordered,osync-exempt=o_sync");
   status.set_checkpoint(10);
   status.set_applied(20);
   status.set_durable(30);
@@ -41,7 +42,7 @@ TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
   const std::string text = MountedText(Mounted());
   for (const char* const part :
        {"11111111-1111-1111-1111-111111111111", "local (replica b:7400 does not answer)",
-        "names:        async", "checkpoint:   10", "applied:      20", "durable:      30", "issued:       40", "b:7400",
+        "contract:     ordered,osync-exempt=o_sync", "names:        async", "checkpoint:   10", "applied:      20", "durable:      30", "issued:       40", "b:7400",
         "member", "disconnected", "no route", "0000000000000abc"}) {
     EXPECT_TRUE(Contains(text, part)) << part << "\n" << text;
   }

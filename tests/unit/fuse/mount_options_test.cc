@@ -110,12 +110,40 @@ TEST(MountOptionsTest, ErrorOfAValueOutOfRangeNamesTheRange) {
 }
 
 TEST(MountOptionsTest, ContractsOfLaterVersionsAreRefusedAsSuch) {
-  for (const char* list : {"commit=external", "commit=ordered"}) {
-    const absl::StatusOr<MountOptions> options = ParseMountOptions({list});
-    EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
-    EXPECT_THAT(std::string(options.status().message()), HasSubstr("not in this version"));
+  const absl::StatusOr<MountOptions> options = ParseMountOptions({"commit=external"});
+  EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(options.status().message()), HasSubstr("not in this version"));
+}
+
+TEST(MountOptionsTest, ContractIsSettledFromItsOptions) {
+  EXPECT_FALSE(Parsed("").contract.relaxed());
+  EXPECT_FALSE(Parsed("commit=sync,fsync=dsync").contract.relaxed());
+  EXPECT_EQ(Parsed("commit=ordered").contract.commit, Commit::kOrdered);
+  EXPECT_TRUE(Parsed("commit=ordered").contract.fsync_orders);
+  EXPECT_TRUE(Parsed("fsync=osync").contract.relaxed());
+  EXPECT_FALSE(Parsed("fsync=osync").contract.exempts_o_sync);
+  EXPECT_TRUE(Parsed("osync-exempt=o_sync,fsync=osync").contract.exempts_o_sync);
+  EXPECT_TRUE(Parsed("commit=ordered,osync-exempt=o_sync").contract.exempts_o_sync);
+}
+
+TEST(MountOptionsTest, ContractThatContradictsItselfIsRefused) {
+  EXPECT_THAT(Refusal("commit=perhaps"), HasSubstr("must be sync, external or ordered"));
+  EXPECT_THAT(Refusal("commit=ordered,fsync=dsync"), HasSubstr("contradicts commit=ordered"));
+  EXPECT_THAT(Refusal("osync-exempt=o_sync"), HasSubstr("only with"));
+  for (const char* contract : {"commit=ordered,", "fsync=osync,"}) {
+    for (const char* other : {"names=wait", "dirsync", "sync"}) {
+      EXPECT_THAT(Refusal(std::string(contract) + other),
+                  AllOf(HasSubstr(other), HasSubstr("contradicts")));
+    }
+    EXPECT_EQ(Parsed(std::string(contract) + "names=async").names, NameMode::kAsync);
   }
-  EXPECT_THAT(Refusal("commit=perhaps"), HasSubstr("must be sync"));
+}
+
+TEST(OverrideConfigTest, RelaxedContractHasNamesAsync) {
+  VolumeConfig config = DefaultVolumeConfig();
+  config.names = NameMode::kWait;
+  ASSERT_TRUE(OverrideConfig(Parsed("commit=ordered"), &config).ok());
+  EXPECT_EQ(config.names, NameMode::kAsync);
 }
 
 VolumeConfig TwoReplicas() {
@@ -184,7 +212,8 @@ TEST(CheckRemountTest, EachOptionOfItsOwnIsRefusedByNameWhenItWouldChange) {
   for (const char* wanted :
        {"replicas=x:1", "acks=1", "delta=1s", "tau=1s", "k=9", "log_max=1M", "bulk_limit=1K",
         "multicast=239.1.1.1:1", "datagram=600", "names=async", "insecure", "metrics=127.0.0.1:1",
-        "log_level=debug", "log=/l", "threads=7", "spin=1us", "dirsync"}) {
+        "log_level=debug", "log=/l", "threads=7", "spin=1us", "dirsync", "commit=ordered",
+        "fsync=osync", "osync-exempt=o_sync"}) {
     VolumeConfig used = config;
     used.acks = 2;
     const absl::Status refused =
@@ -193,6 +222,14 @@ TEST(CheckRemountTest, EachOptionOfItsOwnIsRefusedByNameWhenItWouldChange) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << wanted;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("option " + name + " cannot change"));
   }
+}
+
+TEST(CheckRemountTest, SyncIsRefusedOnARelaxedMount) {
+  const VolumeConfig config = TwoReplicas();
+  const MountOptions now = Parsed("commit=ordered");
+  EXPECT_TRUE(CheckRemount(now, config, Parsed("remount,commit=ordered,ro")).ok());
+  EXPECT_THAT(std::string(CheckRemount(now, config, Parsed("remount,sync")).message()),
+              HasSubstr("contradicts the mount's contract"));
 }
 
 TEST(DefaultThreadsTest, TwoToACpuAndEightAtMost) {

@@ -104,8 +104,11 @@ absl::StatusOr<std::unique_ptr<Volume>> VolumeFixture::OpenInMemory(const Volume
 }
 
 void VolumeFixture::Open() {
-  const VolumeOptions options{
-      .config = config, .noatime = noatime, .names_early = early, .dirsync = dirsync};
+  const VolumeOptions options{.config = config,
+                              .noatime = noatime,
+                              .names_early = early,
+                              .dirsync = dirsync,
+                              .contract = contract};
   absl::StatusOr<std::unique_ptr<Volume>> opened;
   if (memory != nullptr) {
     opened = OpenInMemory(options);

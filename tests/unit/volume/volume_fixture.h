@@ -91,6 +91,7 @@ class VolumeFixture : public ::testing::Test {
   bool fake_stream = DefaultWorld().fake_stream;  // for Open() on a disk
   bool early = DefaultWorld().early;              // for Open(): VolumeOptions::names_early
   bool dirsync = false;                           // for Open()
+  MountContract contract;                         // for Open()
   FileId id_ceiling = kRootFileId + 1;            // for Open() in memory
   uint64_t descriptors = 1 << 16;                 // for Open() in memory
   std::unique_ptr<Volume> volume;
