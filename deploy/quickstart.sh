@@ -55,11 +55,11 @@ fi
 if [ $build -eq 1 ]; then
   say "Build"
   bazel build -c opt //replica:salius-replica //recovery:salius-recover //client/cli:salius \
-    //client/mount:salius-mount //client/run:salius-run //tests/bench:slow_disk_fs
+    //client/mount:salius-mount //client/run:salius-run //tests/bench/disk_model:disk_model_fs
 fi
 bin=$(bazel info -c opt bazel-bin 2>/dev/null) # the link bazel-bin points to whatever was built last
 for program in replica/salius-replica recovery/salius-recover client/cli/salius client/mount/salius-mount \
-  client/run/salius-run tests/bench/slow_disk_fs; do
+  client/run/salius-run tests/bench/disk_model/disk_model_fs; do
   [ -x "$bin/$program" ] || die "$bin/$program is not built; run without --no-build"
 done
 salius=$bin/client/cli/salius
@@ -230,7 +230,7 @@ say "The same on a disk whose flush takes 8 ms, as that of a disk without a prot
 mkdir -p "$work/slow/disk" "$work/slow/fs" "$work/slow/mnt"
 truncate -s 1G "$work/slow/disk.img"
 mkfs.ext4 -q "$work/slow/disk.img"
-"$bin/tests/bench/slow_disk_fs" --flush-ms 8 "$work/slow/disk.img" "$work/slow/disk" >"$work/slow.log" 2>&1 &
+"$bin/tests/bench/disk_model/disk_model_fs" --flush-ms 8 "$work/slow/disk.img" "$work/slow/disk" >"$work/slow.log" 2>&1 &
 slow_disk=$!
 wait_for 20 "the slow disk" test -e "$work/slow/disk/disk"
 slow_loop=$(losetup --find --show --direct-io=on "$work/slow/disk/disk")

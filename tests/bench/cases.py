@@ -196,7 +196,7 @@ def slow_disk(sizes, cpu):
     result.figures.update(case="slow-disk", seconds=sizes.slow_seconds)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
-        disk = own(contextlib.closing(SlowDisk(sizes.flush_ms)))
+        disk = own(contextlib.closing(SlowDisk("--flush-ms", str(sizes.flush_ms))))
         replicas = own(contextlib.closing(Replicas(2, "128MiB", cpu)))
         backing, bare = os.path.join(disk.path, "data"), os.path.join(disk.path, "bare")
         os.mkdir(backing)

@@ -242,7 +242,7 @@ def slow_disk(sizes, cpu):
     with contextlib.ExitStack() as stack:
         def own(thing):
             return stack.enter_context(contextlib.closing(thing))
-        disk = own(SlowDisk(sizes.flush_ms))
+        disk = own(SlowDisk("--flush-ms", str(sizes.flush_ms)))
         volume_path, bare = os.path.join(disk.path, "direct"), os.path.join(disk.path, "bare")
         os.mkdir(volume_path)
         os.mkdir(bare)

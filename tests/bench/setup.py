@@ -19,7 +19,7 @@ def tool(name):
     """Returns the path of a program of //tests/bench: the same one whatever build is measured
     (SALIUS_TOOLS)."""
     root = os.environ.get("SALIUS_TOOLS") or os.environ.get("SALIUS_BIN") or os.path.join(REPO, "bazel-bin")
-    for path in (os.path.join(root, "tests/bench", name), os.path.join(root, name)):
+    for path in (os.path.join(root, "tests/bench", name), os.path.join(root, os.path.basename(name))):
         if os.access(path, os.X_OK):
             return path
     raise HarnessError("%s is not built under %s: bazel build //tests/bench/..." % (name, root))
@@ -135,16 +135,17 @@ class MountedVolume:
 
 
 class SlowDisk:
-    """ext4 on a loop device over a file of slow_disk_fs. Mounted at `path`."""
+    """ext4 on a loop device over the file of a model disk (disk_model_fs; `options` are its). Mounted
+    at `path`."""
 
-    def __init__(self, flush_ms=8, size_mb=4096):
+    def __init__(self, *options, size_mb=4096):
         self.loop = self.path = self.disk = None
         self.file = os.path.join(current().dir, "slow.img")
         try:
             with open(self.file, "xb") as f:
                 f.truncate(size_mb << 20)
-            self.disk = Serving("slow-disk", [tool("slow_disk_fs"), "--flush-ms", str(flush_ms), self.file])
-            self.loop = sh("losetup", "--find", "--show", os.path.join(self.disk.path, "disk")).stdout.strip()
+            self.disk = Serving("slow-disk", [tool("disk_model/disk_model_fs"), *options, self.file])
+            self.loop = sh("losetup", "--find", "--show", "--direct-io=on", os.path.join(self.disk.path, "disk")).stdout.strip()
             sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
             path = place("slow")
             sh("mount", self.loop, path)

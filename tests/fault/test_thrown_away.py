@@ -43,10 +43,10 @@ class BadDisk:
             self.image.umount()
             self.image.detach()
             os.mkdir(self._point)
-            self._fs = Proc([binary("slow_disk_fs"), "--flush-ms", "0", "--unreadable", self._unreadable,
+            self._fs = Proc([binary("disk_model_fs"), "--flush-ms", "0", "--unreadable", self._unreadable,
                              self.image.file, self._point], base + ".log")
             wait_until(lambda: self._point in mounts(), 20,
-                       lambda: "slow_disk_fs does not mount:\n" + self._fs.tail())
+                       lambda: "disk_model_fs does not mount:\n" + self._fs.tail())
             self.image.attach(os.path.join(self._point, "disk"), "--direct-io=on")
             self.image.mount()
         except BaseException:

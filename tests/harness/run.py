@@ -163,7 +163,7 @@ def binary(name):
     directory."""
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/mount", "salius-recover": "recovery",
-              "salius": "client/cli", "kill_at": "tests/crash", "slow_disk_fs": "tests/bench",
+              "salius": "client/cli", "kill_at": "tests/crash", "disk_model_fs": "tests/bench/disk_model",
               "differential": "tests/differential", "salius-run": "client/run",
               "libsalius_preload.so": "client/preload"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
