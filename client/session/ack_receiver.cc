@@ -41,6 +41,14 @@ absl::Status AckReceiver::WaitDurable(Seq seq) {
 }
 
 void AckReceiver::WhenDurable(Seq seq, DurableCallback done) {
+  Register(seq, std::move(done), /*may_lead=*/true);
+}
+
+void AckReceiver::NotifyDurable(Seq seq, DurableCallback done) {
+  Register(seq, std::move(done), /*may_lead=*/false);
+}
+
+void AckReceiver::Register(Seq seq, DurableCallback done, bool may_lead) {
   SendAwaited(seq, SendWhen::kSoon);
   absl::Status outcome;
   if (shared_.mirror.durable.load(std::memory_order_acquire) < seq) {
@@ -50,6 +58,12 @@ void AckReceiver::WhenDurable(Seq seq, DurableCallback done) {
     if (!durable && outcome.ok()) {
       Waiters& waiters = shared_.core.waiters();
       waiters.Add(seq, std::move(done));
+      if (!may_lead) {
+        const bool led = waiters.HasLeader();
+        lock.Release();
+        if (!led) shared_.WakeIo();  // it receives for the callbacks, as after a leader
+        return;
+      }
       if (!TryLead()) return;
       const Wait wait = HowToWait();
       lock.Release();

@@ -31,6 +31,7 @@ class AckReceiver {
   // As RecordStream's methods of these names.
   absl::Status WaitDurable(Seq seq);
   void WhenDurable(Seq seq, DurableCallback done);
+  void NotifyDurable(Seq seq, DurableCallback done);
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns);
 
   // How a thread waits for the first datagram.
@@ -40,6 +41,8 @@ class AckReceiver {
   void ReceiveSome(Wait wait) ABSL_LOCKS_EXCLUDED(shared_.mu);
 
  private:
+  // Has `done` called when `seq` is durable. `may_lead`: this thread may receive until then.
+  void Register(Seq seq, DurableCallback done, bool may_lead) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Sends the gathered records if `seq` is one of them: a caller waits for it.
   void SendAwaited(Seq seq, SendWhen when) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Leads until `seq` is durable, or follows for a moment; no longer than until `end`. Returns the

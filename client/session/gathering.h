@@ -16,11 +16,22 @@ namespace salius {
 // more writers gain by sending together.
 Seq FewRecords(int64_t cpus);
 
+// The limits of what is kept back while no caller waits.
+struct GatherBounds {
+  uint64_t bytes = 56u << 10;  // about a large datagram
+  int64_t ns = 1'000'000;
+};
+
+// Returns the bounds where records wait for an output (trigger=output): a quarter of a megabyte, or
+// five seconds; less with a small log, or if records must be on the disk within a short `tau_ns`.
+GatherBounds OutputTriggered(uint64_t log_max_bytes, int64_t tau_ns);
+
 class Gathering {
  public:
   // `window`: outlives this object. `few`: with at most this many records under way, now and
   // lately, SendWhen::kSoon is like kNow.
-  Gathering(Window& window, Seq few) : window_(window), few_(few) {}
+  Gathering(Window& window, Seq few, GatherBounds bounds = {})
+      : window_(window), few_(few), bounds_(bounds) {}
 
   // Takes the record that the window has got last.
   void Issued(int64_t now, Seq durable);
@@ -45,6 +56,7 @@ class Gathering {
 
   Window& window_;
   const Seq few_;
+  const GatherBounds bounds_;
   Seq sendable_ = 0;
   bool soon_ = false;     // send when the records sent before are durable
   int64_t since_ns_ = 0;  // when the first gathered record was issued

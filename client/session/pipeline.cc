@@ -65,6 +65,9 @@ class Pipeline final : public RecordStream {
   void WhenDurable(Seq seq, DurableCallback done) override {
     receiver_.WhenDurable(seq, std::move(done));
   }
+  void NotifyDurable(Seq seq, DurableCallback done) override {
+    receiver_.NotifyDurable(seq, std::move(done));
+  }
   bool ManyWait() const override {
     return shared_.mirror.many_wait.load(std::memory_order_relaxed);
   }

@@ -9,12 +9,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client/gate/page.h"
 #include "client/session/record_draft.h"
 #include "client/session/session_status.h"
 #include "common/ids.h"
@@ -69,6 +71,9 @@ class RecordStream {
   // outcome, which may hold locks of its caller: it must neither block nor take a lock of the
   // volume.
   virtual void WhenDurable(Seq seq, DurableCallback done) = 0;
+  // Sends `seq` and all before it, and calls `done` like WhenDurable, but never makes this thread
+  // receive acknowledgements: it returns at once. For callers that are in no hurry.
+  virtual void NotifyDurable(Seq seq, DurableCallback done) { WhenDurable(seq, std::move(done)); }
   // Returns whether lately more callers waited for durability than there are CPUs. Then no thread
   // should poll.
   virtual bool ManyWait() const = 0;
@@ -113,6 +118,11 @@ struct StreamOptions {
   // Replicas may be on other hosts. Otherwise no name is followed there, and the start of the
   // session fails with INVALID_ARGUMENT when a name leads there already.
   bool insecure = false;
+  // Where the marks are kept for gated processes (commit=external); null: nowhere. It outlives the
+  // stream.
+  gate::Page* gate_page = nullptr;
+  // Records wait for an output or for a full batch (trigger=output).
+  bool output_triggered = false;
   // Goes around the channel of the session's datagrams; empty: none.
   ChannelLayer channel_layer;
   // Called (on any thread) when the volume fails; after it every Issue and Wait returns the error.

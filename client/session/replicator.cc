@@ -46,7 +46,9 @@ Replicator::Replicator(const ReplicatorOptions& options, Window& window, int64_t
       window_(window),
       configurations_(window, options.acks),
       promises_(configurations_, options.acks),
-      gathering_(window, options.few),
+      gathering_(window, options.few,
+                 options.output_triggered ? OutputTriggered(options.log_max_bytes, options.tau_ns)
+                                          : GatherBounds()),
       stable_(window),
       ticks_(now, options.delta_ns),
       spells_(2 * options.delta_ns, kMostSpells) {
@@ -88,7 +90,7 @@ Seq Replicator::Issue(int64_t now, uint64_t ring_bytes, SendWhen when) {
   window_.Add(ring_bytes, now);
   gathering_.Issued(now, durable_);
   if (!counting_) stable_.WantAll();
-  Send(now, when);
+  Send(now, options_.output_triggered ? SendWhen::kLater : when);
   return issued();
 }
 

@@ -53,6 +53,9 @@ struct ReplicatorOptions {
   // once and does not wait until those before it are durable. That hides the time that CPUs take to
   // wake up. With one CPU, or with many writers, records that are sent together cost less.
   Seq few = 0;
+  // No caller counts as waiting for a record when it is issued: it is kept back until Send asks for
+  // it, or the bounds of OutputTriggered are reached.
+  bool output_triggered = false;
   // Other processes issue and send records, and what they did is noticed: NoticeIssued, NoticeSent
   // and NoticeDurable instead of Issue, Send and OnApplied. There is no stable log, so nothing is
   // hedged.

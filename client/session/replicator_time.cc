@@ -37,7 +37,7 @@ bool Replicator::KeepsUp(int64_t now, int index) const {
   const int64_t bound = 2 * options_.delta_ns;
   if (replica.waiting_ns >= 0 && now - replica.waiting_ns > bound) return false;
   const Seq missing = std::max(replica.contiguous, checkpoint()) + 1;
-  return missing > issued() || now - window_.At(missing).sendable_ns < bound;
+  return missing > gathering_.sendable() || now - window_.At(missing).sendable_ns < bound;
 }
 
 void Replicator::Tick(int64_t now) {
@@ -81,7 +81,8 @@ void Replicator::Tick(int64_t now) {
     SendNew(now, index);
   }
   AdvanceDurable();
-  if (counting_ && durable_ < issued() && !configurations_.Recoverable(durable_ + 1)) {
+  if (counting_ && durable_ < gathering_.sendable() &&
+      !configurations_.Recoverable(durable_ + 1)) {
     const int64_t waiting = now - AwaitedSince(durable_ + 1);
     if (waiting > PartitionTimeout()) {
       BeginLocal(now,
@@ -125,7 +126,7 @@ int64_t Replicator::NextTick(int64_t now) const {
       next = std::min(next, replica.progress_ns + replica.rtt.timeout_ns());
     }
   }
-  if (counting_ && durable_ < issued()) {
+  if (counting_ && durable_ < gathering_.sendable()) {
     const int64_t since = AwaitedSince(durable_ + 1);
     const int64_t hedge = since + HedgeDelay();
     const bool hedges = !options_.noticed && now < hedge && stable_.upto() <= durable_;

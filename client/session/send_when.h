@@ -14,7 +14,8 @@ enum class SendWhen : uint8_t {
   // - the time of kLater
   kSoon,
   // No caller waits yet. It is sent when a large datagram is full, or after a millisecond (up to
-  // ten when no thread is awake that looks).
+  // ten when no thread is awake that looks). With ReplicatorOptions::output_triggered later:
+  // OutputTriggered.
   kLater,
 };
 

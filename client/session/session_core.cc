@@ -19,6 +19,7 @@ ReplicatorOptions PolicyOptions(const VolumeConfig& config, const SessionTuning&
   options.k = static_cast<int>(config.k);
   options.log_max_bytes = config.log_max_bytes;
   options.few = tuning.few;
+  options.output_triggered = tuning.output_triggered;
   options.noticed = tuning.foreign != nullptr;
   return options;
 }

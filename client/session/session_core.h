@@ -139,6 +139,7 @@ class RecordRing {
 struct SessionTuning {
   Seq few = 0;       // ReplicatorOptions::few
   int64_t cpus = 1;  // of this host
+  bool output_triggered = false;  // ReplicatorOptions::output_triggered
   // File ids are noted in blocks of this many.
   FileId file_id_block = 65536;
   // Null: the core issues all records. It outlives the core.

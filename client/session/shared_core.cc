@@ -20,11 +20,12 @@ namespace {
 
 constexpr int64_t kMs = 1'000'000;
 
-SessionTuning Tuning(ForeignRecords* foreign) {
+SessionTuning Tuning(const StreamOptions& options, ForeignRecords* foreign) {
   SessionTuning tuning;
   tuning.foreign = foreign;
   tuning.cpus = AvailableCpus();
   tuning.few = FewRecords(tuning.cpus);
+  tuning.output_triggered = options.output_triggered;
   return tuning;
 }
 
@@ -46,7 +47,7 @@ SharedCore::SharedCore(const StreamOptions& stream_options, Clock& stream_clock,
                        ForeignRecords* foreign)
     : options(stream_options),
       clock(stream_clock),
-      core(options.config, Tuning(foreign), clock.MonotonicNanos()) {}
+      core(options.config, Tuning(stream_options, foreign), clock.MonotonicNanos()) {}
 
 void SharedCore::WakeCallers() {
   for (MonotonicCond* cv : {&durable_cv, &applied_cv, &window_cv, &checkpoint_cv}) cv->SignalAll();
@@ -148,10 +149,12 @@ void SharedCore::Dispatch(Work& work) {
   mirror.sendable.store(policy.sendable(), std::memory_order_release);
   mirror.durable.store(policy.durable(), std::memory_order_release);
   mirror.applied.store(policy.applied(), std::memory_order_release);
+  if (options.gate_page != nullptr) options.gate_page->Store(policy.issued(), policy.durable());
   if (work.durable_advanced && core.waiters().HasFollowers()) durable_cv.SignalAll();
   if (work.window_opened && window_waiters > 0) window_cv.SignalAll();
   if (!work.failure.ok()) {
     mirror.failed.store(true, std::memory_order_release);
+    if (options.gate_page != nullptr) options.gate_page->failed.store(1, std::memory_order_release);
     WakeCallers();
   }
 }

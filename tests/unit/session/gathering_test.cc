@@ -33,6 +33,37 @@ TEST_F(GatheringTest, RecordWithoutCallerWaitsForTheNextOne) {
   EXPECT_FALSE(gathering_.Release(8, SendWhen::kNow, 0));  // nothing is gathered
 }
 
+TEST_F(GatheringTest, OutputTriggeredKeepsMoreBackForLonger) {
+  const GatherBounds bounds = OutputTriggered(64u << 20, 60'000 * kMs);
+  Gathering gathering(*window_, 1, bounds);
+  for (uint64_t bytes = 0; bytes + 50'000 < bounds.bytes; bytes += 50'000) {
+    window_->Add(50'000, 1);
+    gathering.Issued(1, 0);
+    EXPECT_FALSE(gathering.Release(1, SendWhen::kLater, 0));
+  }
+  EXPECT_EQ(gathering.late_ns(), 1 + 5000 * kMs);
+  gathering.ReleaseLate(5000 * kMs);
+  EXPECT_EQ(gathering.sendable(), 0u);
+  window_->Add(50'000, 2);
+  gathering.Issued(2, 0);
+  EXPECT_TRUE(gathering.Release(2, SendWhen::kLater, 0));  // enough is batched
+}
+
+TEST_F(GatheringTest, OutputTriggeredSendsWhenOneWaits) {
+  Gathering gathering(*window_, 1, OutputTriggered(64u << 20, 60'000 * kMs));
+  window_->Add(100, 1);
+  gathering.Issued(1, 0);
+  EXPECT_FALSE(gathering.Release(1, SendWhen::kLater, 0));
+  EXPECT_TRUE(gathering.Release(1, SendWhen::kSoon, 0));
+  EXPECT_EQ(gathering.sendable(), 1u);
+}
+
+TEST_F(GatheringTest, OutputTriggeredFitsSmallLogAndShortTau) {
+  const GatherBounds bounds = OutputTriggered(64u << 10, 800 * kMs);
+  EXPECT_EQ(bounds.bytes, 8u << 10);
+  EXPECT_EQ(bounds.ns, 100 * kMs);
+}
+
 TEST_F(GatheringTest, FullDatagramIsReleased) {
   Issue(1, 0, 50'000);
   EXPECT_FALSE(gathering_.Release(1, SendWhen::kLater, 0));

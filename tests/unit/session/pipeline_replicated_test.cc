@@ -77,6 +77,36 @@ TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
   EXPECT_TRUE(pipeline_->Stop().ok());
 }
 
+TEST_P(ReplicatedTest, NotifiedCallerDoesNotReceive) {
+  StartReplicated();
+  Outcomes outcomes;
+  const auto seq = IssueOne("x");
+  ASSERT_TRUE(seq.ok()) << seq.status();
+  pipeline_->NotifyDurable(*seq, outcomes.Next());
+  const std::vector<absl::Status> all = outcomes.WaitFor(1);
+  EXPECT_TRUE(all[0].ok()) << all[0];
+  EXPECT_EQ(gate_page_.issued, *seq);
+  EXPECT_EQ(gate_page_.AwaitedByOutput(), 0u);
+}
+
+TEST_P(ReplicatedTest, OutputTriggersSending) {
+  output_triggered_ = true;
+  StartReplicated();
+  const auto begin = std::chrono::steady_clock::now();
+  Outcomes outcomes;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(IssueOne("x").ok());
+  EXPECT_EQ(gate_page_.AwaitedByOutput(), 100u);  // none was sent
+  pipeline_->NotifyDurable(100, outcomes.Next());
+  EXPECT_TRUE(outcomes.WaitFor(1)[0].ok());
+  EXPECT_EQ(gate_page_.AwaitedByOutput(), 0u);
+  // A caller that waits for a record has it sent too.
+  ASSERT_TRUE(IssueOne("x").ok());
+  EXPECT_TRUE(pipeline_->WaitDurable(101).ok());
+  // Without a request they would have been sent after five seconds.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  EXPECT_TRUE(pipeline_->Stop().ok());
+}
+
 // A leader leaves a few records unapplied, to be applied with later ones.
 TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
   StartReplicated();

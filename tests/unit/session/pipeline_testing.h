@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "client/gate/page.h"
 #include "client/session/pipeline.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -110,6 +111,8 @@ class PipelineTest : public testing::Test {
     options.session_name = "test";
     options.spin_ns = spin_ns_;
     options.channel_layer = channel_layer_;
+    options.gate_page = &gate_page_;
+    options.output_triggered = output_triggered_;
     SALIUS_ASSIGN_OR_RETURN(pipeline_, StartPipeline(dir_, std::move(state), std::move(stable),
                                                        sink_, std::move(options)));
     return absl::OkStatus();
@@ -131,6 +134,8 @@ class PipelineTest : public testing::Test {
   std::string path_;
   std::unique_ptr<ScratchFs> ext4_;
   VolumeConfig config_;
+  gate::Page gate_page_;
+  bool output_triggered_ = false;
   int64_t spin_ns_ = 0;
   ChannelLayer channel_layer_;
   VolumeDir dir_;
