@@ -50,18 +50,22 @@ constexpr std::chrono::seconds kWriteBackBound{5};
 thread_local uint64_t t_init_unique = 0;
 thread_local uint64_t t_init_extra = 0;
 
-void Init(void*, fuse_conn_info* conn) noexcept {
+void Init(void* front, fuse_conn_info* conn) noexcept {
   conn->max_write = kMaxWriteBytes;
   conn->max_background = kMaxBackground;
   conn->congestion_threshold = kMaxBackground * 3 / 4;
   conn->time_gran = 1;
-  conn->want = WantedCapabilities(conn->capable);
+  conn->want =
+      WantedCapabilities(conn->capable, static_cast<Front*>(front)->external() != nullptr);
 }
 
 ssize_t DeviceRead(int fd, void* buf, size_t size, void*) noexcept { return ::read(fd, buf, size); }
 
-ssize_t DeviceWritev(int fd, iovec* iov, int count, void*) noexcept {
+ssize_t DeviceWritev(int fd, iovec* iov, int count, void* front) noexcept {
   KernelOrder::Answer();
+  if (AnswerFilter* const filter = static_cast<Front*>(front)->filter(); filter != nullptr) {
+    if (t_init_unique == 0) return SendAnswer(fd, iov, count, filter);
+  }
   if (t_init_unique == 0 || count != 2 || iov[0].iov_len != sizeof(fuse_out_header) ||
       iov[1].iov_len < sizeof(fuse_init_out)) {
     return ::writev(fd, iov, count);
@@ -124,7 +128,7 @@ void InstallKickHandler() {
 
 }  // namespace
 
-uint32_t WantedCapabilities(uint32_t offered) {
+uint32_t WantedCapabilities(uint32_t offered, bool external) {
   // Everything else is off, above all WRITEBACK_CACHE and the first HANDLE_KILLPRIV.
   // - ATOMIC_O_TRUNC: with it a program that is being executed is truncated before the check for
   //   ETXTBSY.
@@ -134,9 +138,12 @@ uint32_t WantedCapabilities(uint32_t offered) {
   // - READDIRPLUS_AUTO: with it only the first part of a long listing has attributes, because
   //   programs list a whole directory before they look at its files. Each file behind that part
   //   then costs a LOOKUP, many times the price of an entry with attributes.
-  return offered & (FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_READDIRPLUS |
-                    FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_POSIX_ACL | FUSE_CAP_CACHE_SYMLINKS |
-                    FUSE_CAP_EXPLICIT_INVAL_DATA);
+  uint32_t wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_PARALLEL_DIROPS |
+                    FUSE_CAP_POSIX_ACL | FUSE_CAP_EXPLICIT_INVAL_DATA;
+  // With commit=external the kernel's cache must answer no process: a link's target is read each
+  // time, and entries of a listing would be looked up again at once.
+  if (!external) wanted |= FUSE_CAP_READDIRPLUS | FUSE_CAP_CACHE_SYMLINKS;
+  return offered & wanted;
 }
 
 uint64_t ExtraInitFlags(uint64_t offered) {
@@ -267,7 +274,8 @@ void Connection::Work(Workers::Worker& worker) {
 
 bool Connection::Handle(const fuse_buf& message, Workers::Worker& worker) {
   const auto* const bytes = static_cast<const uint8_t*>(message.mem);
-  const std::optional<RawRequest> request = RawRequest::Parse(fd_, {bytes, message.size});
+  const std::optional<RawRequest> request =
+      RawRequest::Parse(fd_, {bytes, message.size}, front_.filter());
   if (!request.has_value()) {
     SLOG_ERROR("the kernel sent a message of {} bytes that is no request", message.size);
     return false;
@@ -277,6 +285,7 @@ bool Connection::Handle(const fuse_buf& message, Workers::Worker& worker) {
     return true;
   }
   KernelOrder::Begin(request->header().nodeid);
+  if (front_.external() != nullptr) front_.external()->held.Begin(*request);
   if (front_.HandleRaw(*request)) return true;
   if (request->opcode() == FUSE_INIT) {
     t_init_unique = request->header().unique;

@@ -99,8 +99,9 @@ class Connection {
   Spinner spinner_;
 };
 
-// Returns the capabilities that libfuse is to ask for, of those that the kernel offers. Pure.
-uint32_t WantedCapabilities(uint32_t offered);
+// Returns the capabilities that libfuse is to ask for, of those that the kernel offers. `external`:
+// of a mount with commit=external. Pure.
+uint32_t WantedCapabilities(uint32_t offered, bool external);
 
 // Returns the flags that the reply gets beyond those for which libfuse can ask, of those that the
 // kernel offers. Pure.

@@ -36,6 +36,10 @@ void Front::SetNegotiated(uint64_t init_flags) {
   map_direct_.store((init_flags & kInitDirectIoAllowMmap) != 0);
   setxattr_ext_.store((init_flags & FUSE_SETXATTR_EXT) != 0);
   idmap_.store((init_flags & kInitAllowIdmap) != 0);
+  if (external_ != nullptr && !map_direct_.load()) {
+    SLOG_WARN("commit=external: this kernel (before Linux 6.6) refuses shared maps of direct files: "
+              "mmap(MAP_SHARED) fails with ENODEV");
+  }
 }
 
 Node* Front::FindNode(uint64_t nodeid) const {
@@ -79,8 +83,10 @@ void Front::SetSession(fuse_session* session) {
   });
 }
 
+double Front::CacheSeconds() const { return external_ != nullptr ? 0 : kCacheSeconds; }
+
 Front::KernelAttr Front::ToKernelAttr(const Node& node, struct stat attr, bool provisional) const {
-  const double seconds = provisional ? 0 : kCacheSeconds;
+  const double seconds = provisional ? 0 : CacheSeconds();
   constexpr int64_t kBlock = 512;  // of st_blocks
   constexpr int64_t kPageBytes = 4096;
   if (!S_ISREG(attr.st_mode) || attr.st_blocks * kBlock >= attr.st_size) {
@@ -104,7 +110,7 @@ fuse_entry_param Front::ToEntry(const Entry& entry) {
   const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
   param.attr = sent.attr;
   param.attr_timeout = sent.seconds;
-  param.entry_timeout = kCacheSeconds;
+  param.entry_timeout = CacheSeconds();
   return param;
 }
 
@@ -112,7 +118,7 @@ fuse_entry_out Front::ToEntryOut(const Entry& entry, uint64_t nodeid) const {
   fuse_entry_out out{};
   out.nodeid = nodeid;
   out.generation = entry.node->generation;
-  out.entry_valid = static_cast<uint64_t>(kCacheSeconds);
+  out.entry_valid = static_cast<uint64_t>(CacheSeconds());
   const KernelAttr sent = ToKernelAttr(*entry.node, entry.attr, entry.provisional);
   out.attr_valid = static_cast<uint64_t>(sent.seconds);
   out.attr = ToFuseAttr(sent.attr);
@@ -144,6 +150,7 @@ void Front::AwaitAnswers() {
     waiting_mutex_.Await(absl::Condition(
         +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
   }
+  if (external_ != nullptr) external_->held.AwaitAll();
   // Answers whose records have become durable may still wait for pages, never the other way round.
   invalidator_.AwaitIdle();
 }
@@ -163,6 +170,11 @@ int Front::Errno(const absl::Status& status) {
     SLOG_ERROR("request failed: {}", status.ToString());
   }
   return err;
+}
+
+Seq Front::LastChange(uint64_t nodeid) const {
+  Node* const node = FindNode(nodeid);
+  return node == nullptr ? 0 : FileOps::LastChange(*node);
 }
 
 uid_t Front::OpenerOf(const fuse_in_header& header) const {

@@ -12,6 +12,9 @@
 //   drop its pages (AfterPages).
 // - Privileges. HANDLE_KILLPRIV_V2 is negotiated, because without it the kernel asks for
 //   security.capability before every single write. So suid, sgid and capabilities are removed here.
+// - With commit=external (ExternalFront) the kernel caches nothing that could answer a process whose
+//   outputs are not gated: every file is direct, names and attributes are good for no time.
+//   Answers to such a process wait (held_answers.h).
 // - Locks (flock, fcntl) and interrupts are refused on purpose: the kernel then keeps the locks,
 //   and a blocked lock holds no worker.
 //
@@ -42,11 +45,15 @@
 #include "absl/synchronization/mutex.h"
 #include "client/fuse/dir_offsets.h"
 #include "client/fuse/front_metrics.h"
+#include "client/fuse/held_answers.h"
 #include "client/fuse/id_table.h"
 #include "client/fuse/node_ids.h"
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
+#include "client/gate/insiders.h"
+#include "client/gate/page.h"
+#include "client/session/record_stream.h"
 #include "client/volume/contract.h"
 #include "client/volume/node.h"
 #include "client/volume/volume.h"
@@ -61,6 +68,19 @@ struct OpenDirectory {
   absl::Mutex mutex;
   DirOffsets offsets ABSL_GUARDED_BY(mutex);
   static inline std::atomic<uint64_t> kept{0};
+};
+
+// The parts of a front on a mount with commit=external.
+struct ExternalFront {
+  ExternalFront(RecordStream& stream, const gate::Page& page, gate::Insiders& inside,
+                HeldAnswers::LastChange last_change, std::string path)
+      : held(stream, page, inside, std::move(last_change)),
+        insiders(inside),
+        gate_path(std::move(path)) {}
+
+  HeldAnswers held;
+  gate::Insiders& insiders;
+  const std::string gate_path;  // of the gate socket
 };
 
 class Front {
@@ -82,6 +102,13 @@ class Front {
   void SetNegotiated(uint64_t init_flags);
   // Sets the libfuse session to which invalidations go; called once, before the first request.
   void SetSession(fuse_session* session);
+
+  // Makes it the front of a mount with commit=external; called once, before the first request.
+  // `external` outlives it.
+  void SetExternal(ExternalFront& external) { external_ = &external; }
+  // Null: another contract.
+  ExternalFront* external() const { return external_; }
+  AnswerFilter* filter() const { return external_ != nullptr ? &external_->held : nullptr; }
 
   // Returns when every answer that waited for durability or for pages has been sent; no request may
   // come any more.
@@ -119,6 +146,8 @@ class Front {
   // Has the kernel forget the node's attributes and ACLs, and ignore answers to requests for
   // attributes that it sent before. It does not wait for pages.
   void ForgetAttr(uint64_t nodeid);
+  // Returns the last record of the node's own data and attributes; 0: none.
+  Seq LastChange(uint64_t nodeid) const;
   // Returns the user to whom an open counts; root while that does not matter.
   uid_t OpenerOf(const fuse_in_header& header) const;
 
@@ -126,6 +155,16 @@ class Front {
   void WithAttr(
       Node& node, uint64_t nodeid,
       const std::function<void(const absl::StatusOr<struct stat>&, bool provisional)>& reply);
+
+  // Takes early return from a file on which a process synchronises that must wait: its outputs are
+  // not gated (any more: exec), or a shared map of the file may be stored into, which others see.
+  void CheckEarly(Handle& file, uint32_t tid) {
+    if (file.early.load(std::memory_order_relaxed) && !MayReturnEarly(file, tid)) {
+      file.early.store(false, std::memory_order_relaxed);
+    }
+  }
+  // Returns for how many seconds the kernel may keep a name or attributes.
+  double CacheSeconds() const;
 
   FrontMetrics& metrics() { return *metrics_; }
   // Returns the metrics, for a server of them.
@@ -172,6 +211,11 @@ class Front {
   // Calls `reply` when the ticket is settled and the kernel has dropped its pages of the range.
   void AnswerAfterPages(uint64_t nodeid, const fuse_write_in& in, const Ticket& ticket,
                         std::function<void(const absl::Status&)> reply);
+  // Returns whether a synchronous call of that thread on the file may return early.
+  bool MayReturnEarly(const Handle& file, uint32_t tid) const;
+  void RawIoctl(const RawRequest& request);
+  // Answers SALIUS_IOC_EARLY: grants early return, or takes it back.
+  int GrantEarly(Handle& file, uint32_t tid, bool on) const;
   void RawStatx(const RawRequest& request);
   void RawSetAttr(const RawRequest& request);
   void DoSetAttr(Node& node, const fuse_setattr_in& in, const fuse_in_header& header,
@@ -186,6 +230,7 @@ class Front {
   Node* NodeOf(const RawRequest& request) const;
 
   Volume& volume_;
+  ExternalFront* external_ = nullptr;  // null: another contract
   fuse_session* session_ = nullptr;
   PageInvalidator invalidator_;
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated

@@ -155,6 +155,7 @@ void FsyncDir(fuse_req_t req, fuse_ino_t, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
   OpenDirectory* const directory = DirectoryOf(req, fi);
   if (directory == nullptr) return;
+  front.CheckEarly(directory->handle, static_cast<uint32_t>(fuse_req_ctx(req)->pid));
   const auto answer = [&front, req](const absl::Status& status) {
     fuse_reply_err(req, status.ok() ? 0 : front.Errno(status));
   };

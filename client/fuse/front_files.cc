@@ -66,6 +66,7 @@ void Fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info* fi) noexcept {
   Front& front = FrontOf(req);
   Handle* const file = FileOf(req, fi);
   if (file == nullptr) return;
+  front.CheckEarly(*file, static_cast<uint32_t>(fuse_req_ctx(req)->pid));
   const Stopwatch watch;
   const auto answer = [&front, req, ino, watch](const absl::Status& status) {
     KernelOrder::Pass(ino);
@@ -169,18 +170,13 @@ void CopyFileRange(fuse_req_t req, fuse_ino_t, off_t in_offset, fuse_file_info* 
   }
 }
 
-// Refuses every ioctl, FS_IOC_GETFLAGS among them.
-void Ioctl(fuse_req_t req, fuse_ino_t, unsigned int, void*, fuse_file_info*, unsigned, const void*,
-           size_t, size_t) noexcept {
-  fuse_reply_err(req, ENOTTY);
-}
-
 }  // namespace
 
 uint32_t Front::GrantOpen(Node& node, uint64_t nodeid, int flags) {
   const uint32_t bits = static_cast<uint32_t>(flags);
   const bool wants_direct =
-      map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0);
+      external_ != nullptr ||
+      (map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0));
   OpenState state = StateOf(node);
   const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
   // From now on a map may be stored into, so the kernel must ask for the blocks again.
@@ -290,6 +286,7 @@ void Front::RawWrite(const RawRequest& request) {
     }
   }
   const bool sync = !from_cache && IsSync(in->flags);
+  CheckEarly(*file, request.header().pid);
   const Stopwatch watch;
   const absl::StatusOr<Ticket> ticket = volume_.files().StartWrite(
       *file, in->offset, std::string_view(reinterpret_cast<const char*>(data.data()), in->size),
@@ -344,6 +341,9 @@ bool Front::HandleRaw(const RawRequest& request) {
     case FUSE_WRITE:
       RawWrite(request);
       return true;
+    case FUSE_IOCTL:
+      RawIoctl(request);
+      return true;
     case kFuseStatx:
       RawStatx(request);
       return true;
@@ -369,7 +369,6 @@ void AddFileOps(fuse_lowlevel_ops* ops) {
   ops->fallocate = Fallocate;
   ops->lseek = Lseek;
   ops->copy_file_range = CopyFileRange;
-  ops->ioctl = Ioctl;
 }
 
 }  // namespace salius

@@ -30,7 +30,7 @@ void Lookup(fuse_req_t req, fuse_ino_t parent, const char* name) noexcept {
   if (!entry.ok() && StatusErrno(entry.status()) == ENOENT) {
     // The kernel remembers a missing name too.
     fuse_entry_param nothing{};
-    nothing.entry_timeout = kCacheSeconds;
+    nothing.entry_timeout = front.CacheSeconds();
     fuse_reply_entry(req, &nothing);
     return;
   }

@@ -9,12 +9,23 @@
 
 namespace salius {
 
-std::optional<RawRequest> RawRequest::Parse(int fd, absl::Span<const uint8_t> bytes) {
+ssize_t SendAnswer(int fd, const iovec* parts, int count, AnswerFilter* filter) {
+  if (filter != nullptr && filter->Take(fd, parts, count)) {
+    ssize_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += static_cast<ssize_t>(parts[i].iov_len);
+    return bytes;
+  }
+  return ::writev(fd, parts, count);
+}
+
+std::optional<RawRequest> RawRequest::Parse(int fd, absl::Span<const uint8_t> bytes,
+                                            AnswerFilter* filter) {
   if (bytes.size() < sizeof(fuse_in_header)) return std::nullopt;
   const auto* header = reinterpret_cast<const fuse_in_header*>(bytes.data());
   if (header->len < sizeof(fuse_in_header) || header->len > bytes.size()) return std::nullopt;
   return RawRequest(fd, header,
-                    bytes.subspan(sizeof(fuse_in_header), header->len - sizeof(fuse_in_header)));
+                    bytes.subspan(sizeof(fuse_in_header), header->len - sizeof(fuse_in_header)),
+                    filter);
 }
 
 absl::Span<const uint8_t> RawRequest::rest(size_t offset) const {
@@ -36,7 +47,7 @@ int RawAnswer::Error(int err) const {
   out.unique = unique_;
   KernelOrder::Pass(nodeid_);
   const iovec part{&out, sizeof(out)};
-  return ::writev(fd_, &part, 1) < 0 ? errno : 0;
+  return SendAnswer(fd_, &part, 1, filter_) < 0 ? errno : 0;
 }
 
 int RawAnswer::Payload(absl::Span<const uint8_t> payload) const {
@@ -46,7 +57,7 @@ int RawAnswer::Payload(absl::Span<const uint8_t> payload) const {
   KernelOrder::Pass(nodeid_);
   const iovec parts[2] = {{&out, sizeof(out)},
                           {const_cast<uint8_t*>(payload.data()), payload.size()}};
-  return ::writev(fd_, parts, 2) < 0 ? errno : 0;
+  return SendAnswer(fd_, parts, 2, filter_) < 0 ? errno : 0;
 }
 
 }  // namespace salius

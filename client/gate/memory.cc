@@ -11,6 +11,8 @@
 #include <new>
 #include <utility>
 
+#include "absl/status/status.h"
+
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "client/gate/messages.h"
 #include "common/check.h"
 #include "common/log.h"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/gate/memory.h"
 #include "client/mount/address_checks.h"
 #include "client/mount/drain_watchdog.h"
 #include "client/mount/mount_options.h"
@@ -106,6 +107,7 @@ class MountDaemon {
   // Runs from the begin of the drain. After an early failure a thread may still hang on the disk,
   // and the volume's end waits for it.
   std::optional<DrainWatchdog> watchdog_;
+  std::unique_ptr<gate::Memory> gate_;  // commit=external; else null
   std::unique_ptr<Volume> volume_;
   std::unique_ptr<ServedMount> mount_;
   bool cut_off_ = false;  // the kernel ended the connection without an unmount
@@ -128,6 +130,9 @@ absl::Status MountDaemon::Acquire() {
 
 absl::Status MountDaemon::OpenVolume() {
   KeepFreedMemory();
+  if (command_.options.contract.commit == Commit::kExternal) {
+    SALIUS_ASSIGN_OR_RETURN(gate_, gate::Memory::Make());
+  }
   SALIUS_ASSIGN_OR_RETURN(history_,
                           RecoveryHistory::Load(*dir_->backing, dir_->salius_fd, dir_->path));
   SALIUS_ASSIGN_OR_RETURN(const struct stat backing, fs::StatAt(dir_->root_fd, ""));
@@ -137,6 +142,8 @@ absl::Status MountDaemon::OpenVolume() {
   dir_.reset();
   SALIUS_ASSIGN_OR_RETURN(volume_, Volume::Open(std::move(dir),
                                                 {.config = config_,
+                                                 .gate_page = gate_ ? &gate_->page() : nullptr,
+                                                 .output_triggered = options.output_triggered,
                                                  .spin_ns = SpinNanos(options, AvailableCpus()),
                                                  .insecure = options.insecure,
                                                  .noatime = LeavesAtime(options),
@@ -153,6 +160,7 @@ absl::Status MountDaemon::ServeMount() {
   SALIUS_ASSIGN_OR_RETURN(mount_, ServedMount::Start({.command = command_,
                                                       .config = config_,
                                                       .volume = *volume_,
+                                                      .gate = gate_.get(),
                                                       .history = *history_,
                                                       .host = host_},
                                                      [this] { signals_.Wake(); }));

@@ -133,10 +133,9 @@ absl::Status SetNames(absl::string_view value, MountOptions& options) {
 }
 
 absl::Status SetCommit(absl::string_view value, MountOptions& options) {
-  if (value == "external") {
-    return absl::UnimplementedError("not in this version, which has commit=sync and commit=ordered");
-  }
-  options.contract.commit = value == "ordered" ? Commit::kOrdered : Commit::kSync;
+  options.contract.commit = value == "external"  ? Commit::kExternal
+                            : value == "ordered" ? Commit::kOrdered
+                                                 : Commit::kSync;
   return absl::OkStatus();
 }
 
@@ -220,6 +219,12 @@ constexpr OwnOption kOwn[] = {
      [](const O& now, const C&, const O& wanted) {
        return now.contract.exempts_o_sync == wanted.contract.exempts_o_sync;
      }},
+    {"trigger", "eager|output", "when commit=external sends: at once, or when an output waits (eager)",
+     [](Text v, O& o) {
+       o.output_triggered = v == "output";
+       return absl::OkStatus();
+     },
+     SameAsNow<&O::output_triggered>},
     {"recover", "auto|refuse", "what to do with a volume that was not unmounted (auto)",
      [](Text v, O& o) {
        o.recover = v == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;
@@ -346,6 +351,9 @@ absl::Status SettleContract(MountOptions& options) {
   if (contract.exempts_o_sync && !contract.fsync_orders) {
     return absl::InvalidArgumentError(
         "option osync-exempt: only with commit=ordered or fsync=osync");
+  }
+  if (options.output_triggered && contract.commit != Commit::kExternal) {
+    return absl::InvalidArgumentError("option trigger=output: only with commit=external");
   }
   if (!contract.relaxed()) return absl::OkStatus();
   if (options.names == NameMode::kWait || SyncsNames(options)) {

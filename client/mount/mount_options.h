@@ -32,6 +32,7 @@ struct MountOptions {
   std::optional<std::string> multicast;
   std::optional<NameMode> names;
   MountContract contract;             // commit, fsync, osync-exempt
+  bool output_triggered = false;      // trigger=output
   std::optional<bool> fsync_orders;   // fsync, as given; `contract` has what it means
 
   RecoverMode recover = RecoverMode::kAuto;

@@ -12,6 +12,7 @@
 #include "client/fuse/mount_calls.h"
 #include "client/mount/mount_options.h"
 #include "client/mount/volume_metrics.h"
+#include "client/status/socket_path.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
@@ -54,6 +55,7 @@ absl::StatusOr<std::unique_ptr<ServedMount>> ServedMount::Start(const Subject& s
                                                                 std::function<void()> on_end) {
   std::unique_ptr<ServedMount> mount(new ServedMount(subject));
   SALIUS_RETURN_IF_ERROR(mount->OpenStatusSocket());
+  if (subject.gate != nullptr) SALIUS_RETURN_IF_ERROR(mount->OpenGate());
   const std::string& metrics = subject.command.options.metrics;
   if (!metrics.empty()) {
     auto figures = std::make_shared<VolumeMetrics>(subject.volume, subject.config.acks);
@@ -66,6 +68,22 @@ absl::StatusOr<std::unique_ptr<ServedMount>> ServedMount::Start(const Subject& s
 }
 
 ServedMount::ServedMount(const Subject& subject) : subject_(subject), front_(subject.volume) {}
+
+// After the status socket, whose server makes the directory and refuses a second mount.
+absl::Status ServedMount::OpenGate() {
+  RecordStream& stream = subject_.volume.stream();
+  const std::string path = GatePathOf(subject_.config.volume);
+  external_.emplace(
+      stream, subject_.gate->page(), insiders_,
+      [this](uint64_t nodeid) { return front_.LastChange(nodeid); }, path);
+  front_.SetExternal(*external_);
+  SALIUS_ASSIGN_OR_RETURN(gate_server_,
+                          gate::Server::Start(path, *subject_.gate, insiders_,
+                                              [&stream](Seq seq, DurableCallback done) {
+                                                stream.NotifyDurable(seq, std::move(done));
+                                              }));
+  return absl::OkStatus();
+}
 
 absl::Status ServedMount::OpenStatusSocket() {
   const VolumeConfig& config = subject_.config;

@@ -14,6 +14,9 @@
 #include "absl/status/statusor.h"
 #include "client/fuse/connection.h"
 #include "client/fuse/front.h"
+#include "client/gate/insiders.h"
+#include "client/gate/memory.h"
+#include "client/gate/server.h"
 #include "client/mount/mount_command.h"
 #include "client/mount/utab_entry.h"
 #include "client/status/placement.h"
@@ -32,6 +35,7 @@ class ServedMount {
     const MountCommand& command;
     const VolumeConfig& config;
     Volume& volume;
+    gate::Memory* gate;  // commit=external; else null
     RecoveryHistory& history;
     const PrimaryHost& host;
   };
@@ -65,8 +69,14 @@ class ServedMount {
   // Does the work of StatusServerOptions::remount.
   absl::Status Remount(const std::string& options, bool check_only);
 
+  // Opens the gate socket of a mount with commit=external.
+  absl::Status OpenGate();
+
   const Subject subject_;
+  gate::Insiders insiders_;
+  std::optional<ExternalFront> external_;  // commit=external
   Front front_;
+  std::unique_ptr<gate::Server> gate_server_;  // commit=external; else null
   std::unique_ptr<StatusServer> status_server_;
   std::unique_ptr<MetricsServer> metrics_;  // null: no address is given
   std::unique_ptr<Connection> connection_;

@@ -1,4 +1,4 @@
-// The socket at which a mounted volume answers.
+// The sockets at which a mounted volume answers.
 #pragma once
 
 #include <string>
@@ -14,6 +14,13 @@ inline constexpr char kRunDirectory[] = "/run/salius";
 inline std::string SocketPathOf(const VolumeId& volume,
                                 const std::string& directory = kRunDirectory) {
   return absl::StrCat(directory, "/", volume.ToString(), ".sock");
+}
+
+// Returns "<directory>/<uuid>.gate": the gate socket of a mount with commit=external
+// (client/gate/messages.h).
+inline std::string GatePathOf(const VolumeId& volume,
+                              const std::string& directory = kRunDirectory) {
+  return absl::StrCat(directory, "/", volume.ToString(), ".gate");
 }
 
 }  // namespace salius

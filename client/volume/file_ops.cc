@@ -219,6 +219,11 @@ absl::StatusOr<Ticket> FileOps::StartDsync(Handle& handle) {
   return Ticket{0, wait_for};
 }
 
+Seq FileOps::LastChange(Node& node) {
+  absl::MutexLock lock(&node.state);
+  return node.seen_records().last_seq;
+}
+
 absl::Status FileOps::Await(const Ticket& ticket) {
   if (ticket.settled()) return absl::OkStatus();
   issuer_.CountWait();

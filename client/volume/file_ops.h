@@ -59,6 +59,8 @@ class FileOps {
   // Orders: a change of the volume that is issued after this call is recovered only together with
   // all that were issued before it. Waits only where data went past the log, which is synced.
   absl::Status Osync();
+  // Returns the last record of the node's own data and attributes; 0: none.
+  static Seq LastChange(Node& node) ABSL_LOCKS_EXCLUDED(node.state);
   // Returns when the caller with `ticket` may be answered; EIO when the volume fails first.
   absl::Status Await(const Ticket& ticket);
   // Calls `done` with the outcome of Await, like RecordStream::WhenDurable. The ticket must not be

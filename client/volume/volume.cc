@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   session_options.session_name = opened->path;
   session_options.spin_ns = options.spin_ns;
   session_options.insecure = options.insecure;
+  session_options.gate_page = options.gate_page;
+  session_options.output_triggered = options.output_triggered;
   session_options.config = options.config;
   const FileId id_ceiling = state.state().file_id_limit;
   SALIUS_ASSIGN_OR_RETURN(

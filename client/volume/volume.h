@@ -56,6 +56,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/gate/page.h"
 #include "client/session/record_stream.h"
 #include "client/volume/attr_ops.h"
 #include "client/volume/backing_applier.h"
@@ -87,6 +88,8 @@ namespace salius {
 
 struct VolumeOptions {
   VolumeConfig config;    // after mount options were applied
+  gate::Page* gate_page = nullptr;  // StreamOptions
+  bool output_triggered = false;    // StreamOptions
   int64_t spin_ns = 0;    // StreamOptions
   bool insecure = false;  // StreamOptions
   // Reading a file, or a directory, does not change its access time.

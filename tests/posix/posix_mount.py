@@ -35,7 +35,7 @@ class Options(Case):
         self.refused(rig, "insecure,acks=0", "acks", "1 to")
         self.refused(rig, "insecure,acks=3", "acks")
         self.refused(rig, "insecure,replicas=%s,acks=3" % replicas, "acks")
-        self.refused(rig, "insecure,commit=external", "commit=external", "not in this version")
+        self.refused(rig, "insecure,commit=external,names=wait", "names=wait", "contradicts")
         self.refused(rig, "insecure,commit=ordered,fsync=dsync", "fsync=dsync", "commit=ordered")
         self.refused(rig, "insecure,fsync=osync,names=wait", "names=wait", "fsync=osync")
         self.refused(rig, "insecure,osync-exempt=o_sync", "osync-exempt", "fsync=osync")

@@ -109,10 +109,15 @@ TEST(MountOptionsTest, ErrorOfAValueOutOfRangeNamesTheRange) {
   EXPECT_THAT(Refusal("log=relative"), HasSubstr("absolute"));
 }
 
-TEST(MountOptionsTest, ContractsOfLaterVersionsAreRefusedAsSuch) {
-  const absl::StatusOr<MountOptions> options = ParseMountOptions({"commit=external"});
-  EXPECT_EQ(options.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(options.status().message()), HasSubstr("not in this version"));
+TEST(MountOptionsTest, TriggerBelongsToExternalContract) {
+  EXPECT_EQ(Parsed("commit=external").contract.commit, Commit::kExternal);
+  EXPECT_TRUE(Parsed("commit=external").contract.relaxed());
+  EXPECT_FALSE(Parsed("commit=external").output_triggered);
+  EXPECT_FALSE(Parsed("commit=external,trigger=eager").output_triggered);
+  EXPECT_TRUE(Parsed("trigger=output,commit=external").output_triggered);
+  EXPECT_THAT(Refusal("trigger=output"), HasSubstr("only with commit=external"));
+  EXPECT_THAT(Refusal("commit=external,trigger=late"), HasSubstr("eager or output"));
+  EXPECT_THAT(Refusal("commit=external,fsync=osync"), HasSubstr("contradicts commit=external"));
 }
 
 TEST(MountOptionsTest, ContractIsSettledFromItsOptions) {
@@ -130,7 +135,7 @@ TEST(MountOptionsTest, ContractThatContradictsItselfIsRefused) {
   EXPECT_THAT(Refusal("commit=perhaps"), HasSubstr("must be sync, external or ordered"));
   EXPECT_THAT(Refusal("commit=ordered,fsync=dsync"), HasSubstr("contradicts commit=ordered"));
   EXPECT_THAT(Refusal("osync-exempt=o_sync"), HasSubstr("only with"));
-  for (const char* contract : {"commit=ordered,", "fsync=osync,"}) {
+  for (const char* contract : {"commit=ordered,", "fsync=osync,", "commit=external,"}) {
     for (const char* other : {"names=wait", "dirsync", "sync"}) {
       EXPECT_THAT(Refusal(std::string(contract) + other),
                   AllOf(HasSubstr(other), HasSubstr("contradicts")));

@@ -89,13 +89,21 @@ TEST_F(RawReplyTest, FailedWriteGivesItsErrno) {
 }
 
 TEST(WantedCapabilitiesTest, NoAsynchronousDirectIoAndNoWriteBackCache) {
-  const uint32_t wanted = WantedCapabilities(~uint32_t{0});
+  const uint32_t wanted = WantedCapabilities(~uint32_t{0}, /*external=*/false);
   EXPECT_EQ(wanted & FUSE_CAP_ASYNC_DIO, 0u);
   EXPECT_EQ(wanted & FUSE_CAP_WRITEBACK_CACHE, 0u);
   EXPECT_EQ(wanted & FUSE_CAP_ATOMIC_O_TRUNC, 0u);
   EXPECT_NE(wanted & FUSE_CAP_READDIRPLUS, 0u);
   EXPECT_EQ(wanted & FUSE_CAP_READDIRPLUS_AUTO, 0u);
-  EXPECT_EQ(WantedCapabilities(0), 0u);
+  EXPECT_EQ(WantedCapabilities(0, false), 0u);
+}
+
+TEST(WantedCapabilitiesTest, ExternalMountHasLinksAndListingsAskedForEachTime) {
+  const uint32_t wanted = WantedCapabilities(~uint32_t{0}, /*external=*/true);
+  EXPECT_EQ(wanted & FUSE_CAP_CACHE_SYMLINKS, 0u);
+  EXPECT_EQ(wanted & FUSE_CAP_READDIRPLUS, 0u);
+  EXPECT_EQ(WantedCapabilities(~uint32_t{0}, false) & ~wanted,
+            uint32_t{FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_READDIRPLUS});
 }
 
 TEST(ExtraInitFlagsTest, OnlyFlagsThatTheKernelOffersAreTaken) {

@@ -45,6 +45,11 @@ absl::Status FakeStream::ApplyTo(Seq seq) {
   }
 }
 
+void FakeStream::NotifyDurable(Seq seq, DurableCallback done) {
+  absl::MutexLock lock(&mu);
+  notified.emplace_back(seq, std::move(done));
+}
+
 std::vector<RecordRef> FakeStream::Issued() {
   absl::MutexLock lock(&mu);
   return records;

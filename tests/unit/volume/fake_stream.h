@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,6 +28,8 @@ class FakeStream final : public RecordStream {
   absl::StatusOr<RecordRef> Issue(RecordDraft draft) override;
   absl::Status WaitDurable(Seq seq) override;
   void WhenDurable(Seq seq, DurableCallback done) override;
+  // Keeps the caller in `notified`.
+  void NotifyDurable(Seq seq, DurableCallback done) override;
   bool ManyWait() const override { return false; }
   absl::Status WaitApplied(Seq seq) override;
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override;
@@ -61,6 +64,7 @@ class FakeStream final : public RecordStream {
   std::function<void(Op)> before_issue;
   // Called (without mu) in WaitDurable.
   std::function<void(Seq)> on_wait_durable;
+  std::vector<std::pair<Seq, DurableCallback>> notified;
   int syncs = 0;
   // Calls of watermarks by other threads than the one that made the stream.
   mutable int looks_of_others = 0;
