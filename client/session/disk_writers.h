@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -50,9 +49,7 @@ class StableWriter {
 class NoteWriter {
  public:
   // `shared` outlives it.
-  // `checkpointed`: called by Loop after a checkpoint has been noted; may be null.
-  NoteWriter(SharedCore& shared, StateFile state, std::function<void()> checkpointed = nullptr)
-      : shared_(shared), state_(std::move(state)), checkpointed_(std::move(checkpointed)) {}
+  NoteWriter(SharedCore& shared, StateFile state) : shared_(shared), state_(std::move(state)) {}
 
   // Notes a new session, and begins it in the core. `session`: its random number.
   absl::Status Begin(const StateNotes::Place& place, uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
@@ -69,7 +66,6 @@ class NoteWriter {
   SharedCore& shared_;
   absl::Mutex mu_ ABSL_ACQUIRED_BEFORE(shared_.mu);
   StateFile state_ ABSL_GUARDED_BY(mu_);
-  const std::function<void()> checkpointed_;
 };
 
 }  // namespace salius
