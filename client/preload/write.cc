@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #include "client/preload/export.h"
-#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
@@ -184,7 +183,6 @@ bool WriteTracked(const WriteCall& call, ssize_t* result) {
 
 }  // namespace salius::preload
 
-using salius::preload::Output;
 using salius::preload::real_calls;
 using salius::preload::WriteCall;
 using salius::preload::WriteTracked;
@@ -192,8 +190,7 @@ using salius::preload::WriteTracked;
 SALIUS_INTERPOSE(ssize_t, write, int fd, const void* data, size_t size) {
   ssize_t result;
   if (WriteTracked({.fd = fd, .data = data, .size = size}, &result)) return result;
-  return Output(
-      fd, [&] { return real_calls.write(fd, data, size); }, SYS_write, fd, data, size);
+  return real_calls.write(fd, data, size);
 }
 
 namespace {
@@ -203,9 +200,7 @@ ssize_t Pwrite(int fd, const void* data, size_t size, off64_t offset) {
                    &result)) {
     return result;
   }
-  return Output(
-      fd, [&] { return real_calls.pwrite(fd, data, size, offset); }, SYS_pwrite64, fd, data, size,
-      offset);
+  return real_calls.pwrite(fd, data, size, offset);
 }
 ssize_t Pwritev(int fd, const iovec* parts, int count, off64_t offset) {
   ssize_t result;
@@ -218,9 +213,7 @@ ssize_t Pwritev(int fd, const iovec* parts, int count, off64_t offset) {
                    &result)) {
     return result;
   }
-  return Output(
-      fd, [&] { return real_calls.pwritev(fd, parts, count, offset); }, SYS_pwritev, fd, parts,
-      count, offset, 0);
+  return real_calls.pwritev(fd, parts, count, offset);
 }
 ssize_t Pwritev2(int fd, const iovec* parts, int count, off64_t offset, int flags) {
   ssize_t result;
@@ -235,9 +228,7 @@ ssize_t Pwritev2(int fd, const iovec* parts, int count, off64_t offset, int flag
                    &result)) {
     return result;
   }
-  return Output(
-      fd, [&] { return real_calls.pwritev2(fd, parts, count, offset, flags); }, SYS_pwritev2, fd,
-      parts, count, offset, 0, flags);
+  return real_calls.pwritev2(fd, parts, count, offset, flags);
 }
 }  // namespace
 
@@ -251,8 +242,7 @@ SALIUS_INTERPOSE(ssize_t, writev, int fd, const iovec* parts, int count) {
   ssize_t result;
   if (WriteTracked({.fd = fd, .vectored = true, .parts = parts, .count = count}, &result))
     return result;
-  return Output(
-      fd, [&] { return real_calls.writev(fd, parts, count); }, SYS_writev, fd, parts, count);
+  return real_calls.writev(fd, parts, count);
 }
 SALIUS_INTERPOSE(ssize_t, pwritev, int fd, const iovec* parts, int count, off64_t offset) {
   return Pwritev(fd, parts, count, offset);

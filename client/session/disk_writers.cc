@@ -108,15 +108,20 @@ void NoteWriter::Loop() {
       absl::MutexLock lock(&mu_);
       status = state_.Write(next);
     }
-    SharedCore::Turn turn(shared_);
-    turn.Feed(input::NoteWritten{status});
-    shared_.checkpoint_cv.SignalAll();
-    if (turn.work().cut) {
-      shared_.stable_wanted = true;
-      shared_.stable_cv.Signal();
+    bool cut = false;
+    {
+      SharedCore::Turn turn(shared_);
+      turn.Feed(input::NoteWritten{status});
+      shared_.checkpoint_cv.SignalAll();
+      cut = turn.work().cut.has_value();
+      if (cut) {
+        shared_.stable_wanted = true;
+        shared_.stable_cv.Signal();
+      }
+      const Replicator& policy = shared_.core.policy();
+      if (policy.applied() < policy.durable()) shared_.applier_cv.Signal();
     }
-    const Replicator& policy = shared_.core.policy();
-    if (policy.applied() < policy.durable()) shared_.applier_cv.Signal();
+    if (cut && checkpointed_) checkpointed_();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -49,7 +50,9 @@ class StableWriter {
 class NoteWriter {
  public:
   // `shared` outlives it.
-  NoteWriter(SharedCore& shared, StateFile state) : shared_(shared), state_(std::move(state)) {}
+  // `checkpointed`: called by Loop after a checkpoint has been noted; may be null.
+  NoteWriter(SharedCore& shared, StateFile state, std::function<void()> checkpointed = nullptr)
+      : shared_(shared), state_(std::move(state)), checkpointed_(std::move(checkpointed)) {}
 
   // Notes a new session, and begins it in the core. `session`: its random number.
   absl::Status Begin(const StateNotes::Place& place, uint64_t session) ABSL_LOCKS_EXCLUDED(mu_);
@@ -66,6 +69,7 @@ class NoteWriter {
   SharedCore& shared_;
   absl::Mutex mu_ ABSL_ACQUIRED_BEFORE(shared_.mu);
   StateFile state_ ABSL_GUARDED_BY(mu_);
+  const std::function<void()> checkpointed_;
 };
 
 }  // namespace salius

@@ -52,7 +52,7 @@ class Pipeline final : public RecordStream {
         links_(shared_),
         applier_(shared_, sink, std::move(mark)),
         stable_(shared_, dir, std::move(stable)),
-        notes_(shared_, std::move(state)),
+        notes_(shared_, std::move(state), [&sink] { sink.Checkpointed(); }),
         receiver_(shared_, links_, applier_),
         io_(shared_, links_, receiver_, dir) {}
   ~Pipeline() override { StopThreads(); }

@@ -46,6 +46,8 @@ class ApplySink {
   // Makes every effect applied so far durable on the backing file system, for a checkpoint. An
   // error is final, never retried.
   virtual absl::Status SyncApplied() = 0;
+  // Takes notice that a checkpoint has been noted. Must not wait.
+  virtual void Checkpointed() {}
 };
 
 // Receives the outcome of a wait for durability.

@@ -229,6 +229,8 @@ absl::Status BackingApplier::ApplyRename(std::string_view body, absl::Status* re
   return LabelWhiteout(backing_, from->path_fd.get(), *rename);
 }
 
+void BackingApplier::Checkpointed() { links_.Checkpointed(); }
+
 absl::Status BackingApplier::SyncApplied() {
   SALIUS_RETURN_IF_ERROR(health_.failure());
   links_.DropCovered();

@@ -47,6 +47,7 @@ class BackingApplier final : public ApplySink {
 
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   absl::Status SyncApplied() override;
+  void Checkpointed() override;
 
  private:
   absl::Status ApplyToFile(Node& node, const RecordRef& record);

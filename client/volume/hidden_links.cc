@@ -21,7 +21,34 @@ void HiddenLinks::DropOf(Node& node) {
     if (!node.hidden_link) return;
   }
   Note(node, stream_.issued());
-  chores_->Do([this] { DropCovered(); });
+  LookSoon();
+}
+
+void HiddenLinks::Checkpointed() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (links_.empty()) return;
+  }
+  LookSoon();
+}
+
+void HiddenLinks::EndChores() {
+  std::unique_ptr<Chores> chores;
+  absl::MutexLock lock(&mu_);
+  chores = std::move(chores_);  // ended after the lock
+}
+
+void HiddenLinks::LookSoon() {
+  absl::MutexLock lock(&mu_);
+  if (chores_ == nullptr) return;
+  chores_->Do([this] {
+    while (Look(/*wait=*/true)) {
+    }
+  });
+}
+
+void HiddenLinks::DropCovered() {
+  if (Look(/*wait=*/false)) LookSoon();
 }
 
 std::vector<PinnedNode> HiddenLinks::ClosedFiles() {
@@ -49,14 +76,14 @@ void HiddenLinks::Note(Node& node, Seq after) {
   next_ = std::min(next_, after);
 }
 
-void HiddenLinks::DropCovered() {
+bool HiddenLinks::Look(bool wait) {
   RecordStream* const stream = stream_.get();
-  if (stream == nullptr) return;
+  if (stream == nullptr) return false;
   const Seq checkpoint = stream->watermarks().checkpoint;
   std::vector<Link> covered;  // their pins are released after the lock
   {
     absl::MutexLock lock(&mu_);
-    if (next_ > checkpoint) return;  // cheap: files may be many, and each close calls it
+    if (next_ > checkpoint) return false;  // cheap: files may be many, and each close calls it
     next_ = UINT64_MAX;
     absl::erase_if(links_, [&](auto& entry) {
       mu_.AssertHeld();
@@ -69,36 +96,44 @@ void HiddenLinks::DropCovered() {
       return false;
     });
   }
+  bool missed = false, noted = false;
   for (Link& link : covered) {
-    // While `stream` is held, `last_seq` covers every record of the file. It is only tried: its
-    // holder may itself be waiting for a checkpoint.
-    if (!link.node->stream.TryLock()) {
+    // While `stream` is held, `last_seq` covers every record of the file. Its holder may itself be
+    // waiting for a checkpoint.
+    if (wait) {
+      link.node->stream.Lock();
+    } else if (!link.node->stream.TryLock()) {
       Note(*link.node, link.after);
+      missed = true;
       continue;
     }
-    Drop(*link.node, checkpoint);
+    noted |= !Drop(*link.node, checkpoint);
     link.node->stream.Unlock();
   }
+  return missed || (noted && stream->watermarks().checkpoint > checkpoint);
 }
 
-void HiddenLinks::Drop(Node& node, Seq checkpoint) {
+bool HiddenLinks::Drop(Node& node, Seq checkpoint) {
   Seq last = 0;
   bool changing = false;
   {
     absl::MutexLock state(&node.state);
     // An open file comes back here at its next last close.
-    if (node.handles > 0 || !node.hidden_link) return;
+    if (node.handles > 0 || !node.hidden_link) return true;
     const NodeChanges::Records& records = node.seen_records();
     last = std::max({records.last_seq, records.name_seq, node.born_seq});
     // Its prediction, which a rename may just begin, counts the link.
     changing = last > checkpoint || records.prediction != nullptr || records.unapplied_names > 0;
     node.dropping_link = !changing;
   }
-  if (changing) return Note(node, last);  // changed while it was closed
+  if (changing) {  // changed while it was closed
+    Note(node, last);
+    return false;
+  }
   const PathFd::Use held = node.path_fd.get();
-  const absl::Status removed =
-      held < 0 ? ErrnoStatus(EBADF, "its descriptor")
-               : backing_.Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
+  const absl::Status removed = held < 0
+                                   ? ErrnoStatus(EBADF, "its descriptor")
+                                   : backing_.Unlink(dirs_.open_fd(), IdName(node.id.load()), 0);
   {
     absl::MutexLock state(&node.state);
     node.dropping_link = false;
@@ -106,10 +141,11 @@ void HiddenLinks::Drop(Node& node, Seq checkpoint) {
   }
   if (!removed.ok()) {
     SLOG_WARN("a nameless file stays in .salius/open: {}", removed.ToString());
-    return;
+    return true;
   }
   UpdateOrphan(node, held);
   bulk_.EndOfNameless(node);
+  return true;
 }
 
 absl::StatusOr<struct stat> HiddenLinks::StatOf(Node& node) {

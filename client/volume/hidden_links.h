@@ -42,11 +42,14 @@ class HiddenLinks {
   // Has the link of a file dropped once a checkpoint covers its records. Called at its last close,
   // for any file.
   void DropOf(Node& node);
-  // Drops the links that the noted checkpoint covers by now. May wait for the disk.
+  // Drops the links that the noted checkpoint covers by now. May wait for the disk, never for a
+  // caller that uses the file: such a link is dropped by the thread for it, which waits.
   void DropCovered();
-  // Ends the thread that drops links, after the chores that are left. No file may be closed
-  // afterwards.
-  void EndChores() { chores_.reset(); }
+  // Has the links dropped that a checkpoint covers, which was just noted. Does not wait.
+  void Checkpointed();
+  // Ends the thread that drops links, after the chores that are left. Links that are covered
+  // afterwards stay.
+  void EndChores();
   // Returns the closed files with a link; not all of them where they are very many.
   std::vector<PinnedNode> ClosedFiles();
 
@@ -63,8 +66,14 @@ class HiddenLinks {
 
   // Notes that the link is to be dropped when a checkpoint covers `after`.
   void Note(Node& node, Seq after);
-  // Drops the link of one file, unless it is open. Notes it again for records that are not covered.
-  void Drop(Node& node, Seq checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  // Has the thread drop the links that are covered.
+  void LookSoon();
+  // Drops the links that are covered. `wait`: for the users of a file. Returns whether a link may
+  // be covered that was passed over.
+  bool Look(bool wait);
+  // Drops the link of one file, unless it is open. Notes it again for records that are not covered,
+  // and then returns false.
+  bool Drop(Node& node, Seq checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   Backing& backing_;
   NodeTable& table_;
@@ -76,7 +85,7 @@ class HiddenLinks {
   absl::Mutex mu_;
   absl::flat_hash_map<Node*, Link> links_ ABSL_GUARDED_BY(mu_);
   Seq next_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // no `after` is less than this
-  std::unique_ptr<Chores> chores_ = std::make_unique<Chores>();
+  std::unique_ptr<Chores> chores_ ABSL_GUARDED_BY(mu_) = std::make_unique<Chores>();
 };
 
 }  // namespace salius

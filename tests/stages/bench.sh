@@ -90,5 +90,16 @@ for subject in one other "mount floor" "in-process floor"; do
   check "$subject is in the comparison" grep -Eq "^$subject +[1-9]" "$log"
 done
 
+# The measurements of the papers, at their smallest size.
+/usr/bin/python3 -m papers --short --results "$log.results" optfs >"$log" 2>&1
+status=$?
+cat "$log"
+check "the papers' measurements end with exit status 0, not $status" [ "$status" -eq 0 ]
+for work in "an editor saves" "SQLite WAL"; do
+  check "\"$work\" is measured on four grounds" [ "$(grep -Ec "^\| $work.* \| [0-9.]+ \|$" "$log.results/optfs.md")" -eq 4 ]
+  check "\"$work\" is judged" grep -Eq "^\| $work.* at least 40 \| .*(met|missed)" "$log.results/optfs.md"
+done
+rm -rf "$log.results"
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

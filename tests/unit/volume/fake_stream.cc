@@ -125,10 +125,13 @@ absl::Status FakeStream::Checkpoint() {
   const Seq target = watermarks().issued;
   SALIUS_RETURN_IF_ERROR(WaitApplied(target));
   const absl::Status synced = sink_.SyncApplied();
-  absl::MutexLock lock(&mu);
-  ++syncs;
-  if (!synced.ok()) return failure = synced;
-  checkpoint = target;
+  {
+    absl::MutexLock lock(&mu);
+    ++syncs;
+    if (!synced.ok()) return failure = synced;
+    checkpoint = target;
+  }
+  if (reports_checkpoints) sink_.Checkpointed();
   return absl::OkStatus();
 }
 

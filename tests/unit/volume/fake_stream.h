@@ -65,6 +65,8 @@ class FakeStream final : public RecordStream {
   // Called (without mu) in WaitDurable.
   std::function<void(Seq)> on_wait_durable;
   std::vector<std::pair<Seq, DurableCallback>> notified;
+  // Whether the sink learns of a checkpoint at once. Otherwise as when its thread is late.
+  bool reports_checkpoints = false;
   int syncs = 0;
   // Calls of watermarks by other threads than the one that made the stream.
   mutable int looks_of_others = 0;

@@ -1,0 +1,51 @@
+"""Optimistic Crash Consistency (Chidambaram and others, SOSP 2013), section 6: works that need order and
+not durability, on a disk held to 100 requests a second, beside the bare ext4 there. Table 3: an editor
+that saves, and SQLite.
+
+The control rows are the same mount with fsync=dsync (each fsync waits), and bare ext4 without a flush.
+"""
+import contextlib
+from dataclasses import dataclass
+
+from papers.grounds import Grounds, eatmydata
+from papers.table import Bar, Work, ratio
+from papers.xsyncfs import Directories
+
+TITLE = "Optimistic crash consistency: order without durability"
+IOPS = 100
+ORDER, DURABLE = "fsync=osync", "fsync=dsync"
+BARE, IGNORED = "bare ext4", "bare ext4, no sync"
+
+
+@dataclass
+class Sizes:
+    rounds: int = 3
+    saves: int = 20
+    transactions: int = 20
+    text_bytes: int = 64 << 10
+
+    @staticmethod
+    def short():
+        return Sizes(rounds=1, saves=2, transactions=2)
+
+
+def measure(sizes):
+    directories = Directories()
+    with contextlib.closing(Grounds(disk=("--model", "iops", "--iops", str(IOPS)))) as grounds:
+        grounds_ = (grounds.mount(ORDER, "fsync=osync"), grounds.mount(DURABLE), grounds.bare(BARE),
+                    grounds.bare(IGNORED, eatmydata()))
+
+        def save(ground):
+            return ground.run(["save", directories(ground), sizes.saves, sizes.text_bytes])
+
+        def sqlite(ground):
+            return ground.run(["sqlite", directories(ground), sizes.transactions, sizes.transactions])
+
+        def of(work):
+            return {ground.name: (lambda ground=ground: work(ground)) for ground in grounds_}
+        bar = [Bar("bare ext4 / fsync=osync", "at least", 40, ratio(BARE, ORDER))]
+        works = [Work("an editor saves %d times" % sizes.saves, of(save), bar),
+                 Work("SQLite WAL, %d transactions" % sizes.transactions, of(sqlite), bar)]
+        for work in works:
+            work.measure(sizes.rounds)
+    return works
