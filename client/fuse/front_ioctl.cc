@@ -5,6 +5,7 @@
 
 #include "client/api/ioctl.h"
 #include "client/fuse/front.h"
+#include "client/gate/rule.h"
 
 namespace salius {
 namespace {
@@ -21,8 +22,9 @@ void ReplyIoctl(const RawRequest& request, const void* data, size_t size) {
 
 bool Front::MayReturnEarly(const Handle& file, uint32_t tid) const {
   const OpenState state = StateOf(file.node);
-  return external_ != nullptr && !state.stored() && !state.MayHaveDirtyPages() &&
-         external_->insiders.Contains(tid);
+  return external_ != nullptr &&
+         gate::ReturnsEarly(external_->insiders.Contains(tid),
+                            /*mapped=*/state.stored() || state.MayHaveDirtyPages());
 }
 
 int Front::GrantEarly(Handle& file, uint32_t tid, bool on) const {
