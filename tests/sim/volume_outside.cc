@@ -1,5 +1,5 @@
 // The processes of a volume with commit=external: outputs of those inside, and looks of those
-// outside. What they have shown or seen must outlive every crash (I9).
+// outside. The state that an output or an answer shows must outlive every crash (I9).
 #include "client/gate/rule.h"
 #include "tests/sim/volume_sim.h"
 
