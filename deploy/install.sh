@@ -36,6 +36,8 @@ programs=(
   client/run/salius-run
 )
 library=client/preload/libsalius_preload.so # salius-run looks for it in ../lib
+api=client/api/libsalius.so                 # its soname is libsalius.so.1
+module=client/api/python/salius.py          # python3 of Debian looks in lib/python3/dist-packages of /usr
 helpers=(mount.salius mount.fuse.salius umount.fuse.salius)
 units=(deploy/*.service)
 pages=(docs/man/*.[1-8])
@@ -50,7 +52,9 @@ if [ $uninstall -eq 1 ]; then
   for program in "${programs[@]}"; do
     rm -f "$destdir$prefix/sbin/${program##*/}" "$completions/${program##*/}"
   done
-  rm -f "$destdir$prefix/lib/${library##*/}"
+  rm -f "$destdir$prefix/lib/${library##*/}" "$destdir$prefix/lib/libsalius.so"{,.1}
+  rm -f "$destdir$prefix/include/salius.h" "$destdir$prefix/lib/pkgconfig/salius.pc"
+  rm -f "$destdir$prefix/lib/python3/dist-packages/${module##*/}"
   for helper in "${helpers[@]}"; do rm -f "$sbin/$helper"; done
   # Remove links to units that no longer exist. Running units continue: unmount or stop them first.
   if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then
@@ -65,7 +69,7 @@ if [ $uninstall -eq 1 ]; then
   exit 0
 fi
 
-for program in "${programs[@]}" "$library"; do
+for program in "${programs[@]}" "$library" "$api"; do
   [ -x "$from/$program" ] || {
     echo "install: $from/$program is not built: bazel build -c opt //..." >&2
     exit 1
@@ -78,6 +82,12 @@ for program in "${programs[@]}"; do
   install -D -m 0644 deploy/salius.bash-completion "$completions/${program##*/}"
 done
 install -D -m 0644 "$from/$library" "$destdir$prefix/lib/${library##*/}"
+install -D -m 0644 "$from/$api" "$destdir$prefix/lib/libsalius.so.1"
+ln -sfn libsalius.so.1 "$destdir$prefix/lib/libsalius.so"
+install -D -m 0644 client/api/salius.h "$destdir$prefix/include/salius.h"
+install -d "$destdir$prefix/lib/pkgconfig"
+sed "s|^prefix=.*|prefix=$prefix|" client/api/salius.pc >"$destdir$prefix/lib/pkgconfig/salius.pc"
+install -D -m 0644 "$module" "$destdir$prefix/lib/python3/dist-packages/${module##*/}"
 for helper in "${helpers[@]}"; do
   ln -sfn "$prefix/sbin/salius-mount" "$sbin/$helper"
 done

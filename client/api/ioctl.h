@@ -2,7 +2,8 @@
  *
  * On a mount the daemon answers them. On a direct volume the preload library's ioctl() does; the
  * kernel never receives them. Any open file or directory of the volume will do, but a descriptor
- * that was opened with O_PATH. Files elsewhere give ENOTTY.
+ * that was opened with O_PATH. Files elsewhere give ENOTTY. Stores through a shared map count from
+ * their write-back on: msync() them first.
  *
  * The numbers and the layouts are never changed or reused. Reserved fields must be 0, else EINVAL.
  * Every call may also fail with EIO: the volume has failed.
@@ -13,16 +14,16 @@
 #include <linux/ioctl.h>
 #include <stdint.h>
 
-/* The four marks of a session, at one instant: checkpoint <= applied <= durable <= issued. Each is
- * the number of the last record that is on the primary's disk, written to the backing file,
- * durable, and issued. Direct volumes apply a record before they issue it: applied = issued there.
- */
+#ifndef SALIUS_WATERMARKS_DEFINED
+#define SALIUS_WATERMARKS_DEFINED
+/* As in salius.h: checkpoint <= applied <= durable <= issued. */
 struct salius_watermarks {
   uint64_t checkpoint;
   uint64_t applied;
   uint64_t durable;
   uint64_t issued;
 };
+#endif
 
 /* The arguments of SALIUS_IOC_NOTIFY. */
 struct salius_ioc_notify {
@@ -42,7 +43,7 @@ struct salius_ioc_gate {
   char path[108];
 };
 
-/* Reads the marks. */
+/* Reads the marks. A direct volume applies a record before it is issued: applied is issued there. */
 #define SALIUS_IOC_WATERMARKS _IOR('S', 1, struct salius_watermarks)
 
 /* Orders: after a crash, an operation issued after this call is there only if every change of the

@@ -139,7 +139,7 @@ uint32_t WantedCapabilities(uint32_t offered, bool external) {
   //   programs list a whole directory before they look at its files. Each file behind that part
   //   then costs a LOOKUP, many times the price of an entry with attributes.
   uint32_t wanted = FUSE_CAP_ASYNC_READ | FUSE_CAP_DONT_MASK | FUSE_CAP_PARALLEL_DIROPS |
-                    FUSE_CAP_POSIX_ACL | FUSE_CAP_EXPLICIT_INVAL_DATA;
+                    FUSE_CAP_POSIX_ACL | FUSE_CAP_EXPLICIT_INVAL_DATA | FUSE_CAP_IOCTL_DIR;
   // With commit=external the kernel's cache must answer no process: a link's target is read each
   // time, and entries of a listing would be looked up again at once.
   if (!external) wanted |= FUSE_CAP_READDIRPLUS | FUSE_CAP_CACHE_SYMLINKS;
@@ -228,7 +228,6 @@ bool MayWait(uint32_t opcode) {
     case FUSE_READDIRPLUS:
     case FUSE_RELEASEDIR:
     case FUSE_LSEEK:
-    case FUSE_IOCTL:
     case FUSE_INTERRUPT:
     case FUSE_INIT:
     case FUSE_DESTROY:

@@ -150,6 +150,7 @@ void Front::AwaitAnswers() {
     waiting_mutex_.Await(absl::Condition(
         +[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
   }
+  timed_waits_.AwaitIdle();
   if (external_ != nullptr) external_->held.AwaitAll();
   // Answers whose records have become durable may still wait for pages, never the other way round.
   invalidator_.AwaitIdle();

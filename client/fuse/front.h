@@ -43,6 +43,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/api/ioctl.h"
+#include "client/fuse/caller_events.h"
 #include "client/fuse/dir_offsets.h"
 #include "client/fuse/front_metrics.h"
 #include "client/fuse/held_answers.h"
@@ -51,6 +53,7 @@
 #include "client/fuse/open_state.h"
 #include "client/fuse/page_invalidator.h"
 #include "client/fuse/raw_request.h"
+#include "client/fuse/timed_waits.h"
 #include "client/gate/insiders.h"
 #include "client/gate/page.h"
 #include "client/session/record_stream.h"
@@ -185,6 +188,20 @@ class Front {
       --waiting_;
     });
   }
+  // Does so without hurry: this worker never becomes the leader (RecordStream::NotifyDurable).
+  template <typename Answer>
+  void NotifyWhenDurable(const Ticket& ticket, const Answer& answer) {
+    if (ticket.settled()) return answer(absl::OkStatus());
+    {
+      absl::MutexLock lock(&waiting_mutex_);
+      ++waiting_;
+    }
+    volume_.files().NotifyDurable(ticket, [this, answer](const absl::Status& status) {
+      answer(status);
+      absl::MutexLock lock(&waiting_mutex_);
+      --waiting_;
+    });
+  }
   static OpenState StateOf(const Node& node) {
     return OpenState(const_cast<Node&>(node).front_word);
   }
@@ -214,6 +231,12 @@ class Front {
   // Returns whether a synchronous call of that thread on the file may return early.
   bool MayReturnEarly(const Handle& file, uint32_t tid) const;
   void RawIoctl(const RawRequest& request);
+  // Answer the ioctls of durability, on an open file or directory. `args`: what the kernel passes.
+  void AnswerMarks(const RawAnswer& answer);
+  void AnswerDsync(const RawAnswer& answer, Handle& file);
+  void AnswerNotify(const RawAnswer& answer, Handle& file, uint32_t tid, std::string_view args);
+  absl::Status StartNotify(Handle& file, uint32_t tid, salius_ioc_notify& args, UniqueFd* event);
+  void AnswerWait(const RawAnswer& answer, std::string_view args);
   // Answers SALIUS_IOC_EARLY: grants early return, or takes it back.
   int GrantEarly(Handle& file, uint32_t tid, bool on) const;
   void RawStatx(const RawRequest& request);
@@ -233,6 +256,8 @@ class Front {
   ExternalFront* external_ = nullptr;  // null: another contract
   fuse_session* session_ = nullptr;
   PageInvalidator invalidator_;
+  EventSignals signals_;
+  TimedWaits timed_waits_;
   std::atomic<bool> map_direct_{false};    // FUSE_DIRECT_IO_ALLOW_MMAP was negotiated
   std::atomic<bool> setxattr_ext_{false};  // SETXATTR has its long form
   std::atomic<bool> idmap_{false};         // FUSE_ALLOW_IDMAP was negotiated

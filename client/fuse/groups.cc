@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/file.h"
 #include "common/strings.h"
 
@@ -43,6 +44,16 @@ ProcessIds IdsOf(uint32_t pid) {
   if (pid == 0) return {};
   const absl::StatusOr<std::string> status = ReadWholeFile(absl::StrCat("/proc/", pid, "/status"));
   return status.ok() ? ParseProcessIds(*status) : ProcessIds();
+}
+
+uint32_t ProcessOf(uint32_t tid) {
+  const absl::StatusOr<std::string> status = ReadWholeFile(absl::StrCat("/proc/", tid, "/status"));
+  if (!status.ok()) return 0;
+  for (absl::string_view line : absl::StrSplit(*status, '\n')) {
+    uint32_t process = 0;
+    if (absl::ConsumePrefix(&line, "Tgid:") && absl::SimpleAtoi(line, &process)) return process;
+  }
+  return 0;
 }
 
 std::vector<gid_t> SupplementaryGroups(uint32_t pid) { return IdsOf(pid).groups; }

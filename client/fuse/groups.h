@@ -28,4 +28,7 @@ ProcessIds IdsOf(uint32_t pid);
 // Returns the supplementary groups of a process; none for one that cannot be seen, or 0.
 std::vector<gid_t> SupplementaryGroups(uint32_t pid);
 
+// Returns the process of a thread; 0 when it is not known.
+uint32_t ProcessOf(uint32_t tid);
+
 }  // namespace salius

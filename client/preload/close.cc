@@ -10,6 +10,7 @@
 #include <cstdarg>
 
 #include "client/preload/export.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
@@ -57,14 +58,44 @@ int Duplicated(int from, Duplicate duplicate) {
   return to;
 }
 
+// `dup3_flags`: of the same call by dup3(2).
 template <typename Duplicate>
-int DuplicatedTo(int from, int to, Duplicate duplicate) {
+int DuplicatedTo(int from, int to, int dup3_flags, Duplicate duplicate) {
   if (!library.on()) return duplicate();
   if (Owned(from)) return Refuse(EBADF);
   if (Owned(to)) return Refuse(EBUSY);
   if (from == to) return duplicate();
   library.Forget(to);
-  return Duplicated(from, duplicate);
+  if (!gating.on()) return Duplicated(from, duplicate);
+  // `to` may be closed by it.
+  switch (gating.BeforeClose(to)) {
+    case Gating::Verdict::kGo:
+      return Duplicated(from, [&] {
+        return static_cast<int>(Returned(Raw(SYS_dup3, from, to, dup3_flags)));
+      });
+    case Gating::Verdict::kLeave:
+      return Duplicated(from, duplicate);
+    case Gating::Verdict::kFail:
+      break;
+  }
+  return Refuse(EIO);
+}
+
+int CloseGated(int fd) {
+  switch (gating.BeforeClose(fd)) {
+    case Gating::Verdict::kGo:
+      return static_cast<int>(Blocking(SYS_close, fd));
+    case Gating::Verdict::kLeave:
+      return real_calls.close(fd);
+    case Gating::Verdict::kFail:
+      break;
+  }
+  return Refuse(EIO);
+}
+
+bool IsLock(int command) {
+  return command == F_SETLK || command == F_SETLKW || command == F_OFD_SETLK ||
+         command == F_OFD_SETLKW;
 }
 
 // Both return the result or -errno.
@@ -88,6 +119,10 @@ long GetFlags(int fd, const Descriptor& known) {
 }
 
 int Fcntl(int (*real)(int, int, ...), int fd, int command, void* argument) {
+  if (gating.on() && IsLock(command)) {
+    return Output(
+        fd, [&] { return real(fd, command, argument); }, SYS_fcntl, fd, command, argument);
+  }
   if (library.Passes(fd)) return real(fd, command, argument);
   constexpr uint8_t kSigned = Descriptor::kDataSync | Descriptor::kFullSync;
   switch (command) {
@@ -113,13 +148,14 @@ int Fcntl(int (*real)(int, int, ...), int fd, int command, void* argument) {
 }  // namespace
 }  // namespace salius::preload
 
+using salius::preload::gating;
 using salius::preload::library;
 using salius::preload::real_calls;
 
 SALIUS_INTERPOSE(int, close, int fd) {
   if (salius::preload::Owned(fd)) return salius::preload::Refuse(EBADF);
   library.Forget(fd);
-  return real_calls.close(fd);
+  return gating.on() ? salius::preload::CloseGated(fd) : real_calls.close(fd);
 }
 SALIUS_INTERPOSE(int, close_range, unsigned first, unsigned last, int flags) {
   return salius::preload::CloseRange(first, last, flags);
@@ -135,10 +171,11 @@ SALIUS_INTERPOSE(int, dup, int fd) {
   return salius::preload::Duplicated(fd, [&] { return real_calls.dup(fd); });
 }
 SALIUS_INTERPOSE(int, dup2, int from, int to) {
-  return salius::preload::DuplicatedTo(from, to, [&] { return real_calls.dup2(from, to); });
+  return salius::preload::DuplicatedTo(from, to, 0, [&] { return real_calls.dup2(from, to); });
 }
 SALIUS_INTERPOSE(int, dup3, int from, int to, int flags) {
-  return salius::preload::DuplicatedTo(from, to, [&] { return real_calls.dup3(from, to, flags); });
+  return salius::preload::DuplicatedTo(from, to, flags,
+                                       [&] { return real_calls.dup3(from, to, flags); });
 }
 
 SALIUS_INTERPOSE(int, fcntl, int fd, int command, ...) {

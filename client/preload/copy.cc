@@ -13,7 +13,9 @@
 
 #include <cstdarg>
 
+#include "client/gate/descriptor_kind.h"
 #include "client/preload/export.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
@@ -116,6 +118,7 @@ bool IsClone(unsigned long request) { return request == FICLONE || request == FI
 
 using salius::direct::Reason;
 using salius::preload::CopyInto;
+using salius::preload::Output;
 using salius::preload::real_calls;
 using salius::preload::Unseen;
 
@@ -150,27 +153,47 @@ SALIUS_INTERPOSE(int, posix_fallocate64, int fd, off64_t offset, off64_t size) {
 }
 
 SALIUS_INTERPOSE(ssize_t, sendfile, int to, int from, off64_t* offset, size_t count) {
-  return CopyInto(to, [&] { return real_calls.sendfile(to, from, offset, count); });
+  return CopyInto(to, [&] {
+    return Output(
+        to, [&] { return real_calls.sendfile(to, from, offset, count); }, SYS_sendfile, to, from,
+        offset, count);
+  });
 }
 SALIUS_INTERPOSE(ssize_t, sendfile64, int to, int from, off64_t* offset, size_t count) {
-  return CopyInto(to, [&] { return real_calls.sendfile(to, from, offset, count); });
+  return CopyInto(to, [&] {
+    return Output(
+        to, [&] { return real_calls.sendfile(to, from, offset, count); }, SYS_sendfile, to, from,
+        offset, count);
+  });
 }
 SALIUS_INTERPOSE(ssize_t, copy_file_range, int from, off64_t* from_offset, int to,
                  off64_t* to_offset, size_t count, unsigned flags) {
   return CopyInto(to, [&] {
-    return real_calls.copy_file_range(from, from_offset, to, to_offset, count, flags);
+    return Output(
+        to,
+        [&] {
+          return real_calls.copy_file_range(from, from_offset, to, to_offset, count, flags);
+        },
+        SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
   });
 }
 SALIUS_INTERPOSE(ssize_t, splice, int from, off64_t* from_offset, int to, off64_t* to_offset,
                  size_t count, unsigned flags) {
-  return CopyInto(
-      to, [&] { return real_calls.splice(from, from_offset, to, to_offset, count, flags); });
+  return CopyInto(to, [&] {
+    return Output(
+        to, [&] { return real_calls.splice(from, from_offset, to, to_offset, count, flags); },
+        SYS_splice, from, from_offset, to, to_offset, count, flags);
+  });
 }
 SALIUS_INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   va_list rest;
   va_start(rest, request);
   void* argument = va_arg(rest, void*);
   va_end(rest);
-  if (!salius::preload::IsClone(request)) return real_calls.ioctl(fd, request, argument);
+  if (!salius::preload::IsClone(request)) {
+    const auto plain = [&] { return real_calls.ioctl(fd, request, argument); };
+    if (salius::gate::IsHarmlessIoctl(static_cast<uint32_t>(request))) return plain();
+    return Output(fd, plain, SYS_ioctl, fd, request, argument);
+  }
   return Unseen(fd, Reason::kCopy, [&] { return real_calls.ioctl(fd, request, argument); });
 }

@@ -10,6 +10,8 @@
 
 #include "client/direct/process/attach.h"
 #include "client/direct/process/process.h"
+#include "client/gate/call_page.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 
@@ -21,12 +23,12 @@ constexpr int kNotAttached = 125;
 
 constinit direct::Process process;
 
-const char* SocketPath(char* const* environment) {
-  constexpr size_t kLength = sizeof(direct::kAttachVariable) - 1;
+// Returns the value of a variable, or null.
+const char* Variable(char* const* environment, const char* name) {
+  const size_t length = strlen(name);
   for (; *environment != nullptr; ++environment) {
-    if (strncmp(*environment, direct::kAttachVariable, kLength) == 0 &&
-        (*environment)[kLength] == '=') {
-      return *environment + kLength + 1;
+    if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=') {
+      return *environment + length + 1;
     }
   }
   return nullptr;
@@ -51,11 +53,16 @@ const char* SocketPath(char* const* environment) {
 
 __attribute__((constructor)) void Load(int, char**, char** environment) {
   library.Load();
-  const char* path = SocketPath(environment);
+  const char* path = Variable(environment, direct::kAttachVariable);
   if (path == nullptr || *path == '\0') return;
+  const bool watched = Gating::IsWatched();
+  // Without the page each call that may be an output goes to the supervisor: slower, no less safe.
+  if (watched) gate::MapCallPage();
   char reason[256] = {};
   const int error = process.Attach(path, reason, sizeof(reason));
   if (error != 0) Refuse(path, reason, error);
+  if (watched) process.GrantEarly();
+  if (process.early()) gating.Start(process.gate(), Variable(environment, gate::kHeldVariable));
   library.Start(process, environment);
 }
 

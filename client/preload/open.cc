@@ -8,6 +8,7 @@
 #include <cstdarg>
 
 #include "client/preload/export.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/real_calls.h"
 
@@ -19,6 +20,23 @@ int Opened(int fd, int flags) {
   return fd;
 }
 
+// Opens by `plain`, the C library's function, unless the call may make or cut a file and outputs
+// are gated.
+template <typename Plain>
+int Open(int directory, const char* path, int flags, mode_t mode, Plain plain) {
+  if (!gating.on() || (flags & (O_CREAT | O_TRUNC)) == 0) return Opened(plain(), flags);
+  switch (gating.BeforeName(directory, path)) {
+    case Gating::Verdict::kGo:
+      return Opened(static_cast<int>(Blocking(SYS_openat, directory, path, flags, mode)), flags);
+    case Gating::Verdict::kLeave:
+      return Opened(plain(), flags);
+    case Gating::Verdict::kFail:
+      break;
+  }
+  errno = EIO;
+  return -1;
+}
+
 int Made(int fd, int flags = 0) {
   library.Opened(fd, O_RDWR | flags, true);
   return fd;
@@ -28,6 +46,7 @@ int Made(int fd, int flags = 0) {
 }  // namespace salius::preload
 
 using salius::preload::Made;
+using salius::preload::Open;
 using salius::preload::Opened;
 using salius::preload::real_calls;
 
@@ -40,19 +59,23 @@ using salius::preload::real_calls;
 
 SALIUS_INTERPOSE(int, open, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
-  return Opened(real_calls.open(path, flags, mode), flags);
+  return Open(AT_FDCWD, path, flags, mode,
+              [&] { return real_calls.open(path, flags, mode); });
 }
 SALIUS_INTERPOSE(int, open64, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
-  return Opened(real_calls.open64(path, flags, mode), flags);
+  return Open(AT_FDCWD, path, flags, mode,
+              [&] { return real_calls.open64(path, flags, mode); });
 }
 SALIUS_INTERPOSE(int, openat, int directory, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
-  return Opened(real_calls.openat(directory, path, flags, mode), flags);
+  return Open(directory, path, flags, mode,
+              [&] { return real_calls.openat(directory, path, flags, mode); });
 }
 SALIUS_INTERPOSE(int, openat64, int directory, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
-  return Opened(real_calls.openat64(directory, path, flags, mode), flags);
+  return Open(directory, path, flags, mode,
+              [&] { return real_calls.openat64(directory, path, flags, mode); });
 }
 SALIUS_INTERPOSE(int, __open_2, const char* path, int flags) {
   return Opened(real_calls.__open_2(path, flags), flags);
@@ -67,10 +90,12 @@ SALIUS_INTERPOSE(int, __openat64_2, int directory, const char* path, int flags) 
   return Opened(real_calls.__openat64_2(directory, path, flags), flags);
 }
 SALIUS_INTERPOSE(int, creat, const char* path, mode_t mode) {
-  return Opened(real_calls.creat(path, mode), O_CREAT | O_WRONLY | O_TRUNC);
+  return Open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode,
+              [&] { return real_calls.creat(path, mode); });
 }
 SALIUS_INTERPOSE(int, creat64, const char* path, mode_t mode) {
-  return Opened(real_calls.creat64(path, mode), O_CREAT | O_WRONLY | O_TRUNC);
+  return Open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode,
+              [&] { return real_calls.creat64(path, mode); });
 }
 
 SALIUS_INTERPOSE(int, mkstemp, char* name) { return Made(real_calls.mkstemp(name)); }

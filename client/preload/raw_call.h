@@ -1,4 +1,5 @@
 // System calls without the C library: no errno, no cancellation point, no interposed function.
+// They go through the page that a gate's filter allows, where it is mapped (client/gate/call_page.h).
 // They work before the library's constructor, in signal handlers and in children of vfork(2).
 #pragma once
 
@@ -6,6 +7,8 @@
 #include <cerrno>
 
 #include <type_traits>
+
+#include "client/gate/call_page.h"
 
 #if !defined(__x86_64__)
 #error "the preload library knows the system calls of x86-64 only"
@@ -23,15 +26,7 @@ inline long RegisterOf(Value value) {
 }
 
 inline long RawSix(long number, long a, long b, long c, long d, long e, long f) {
-  register long r10 __asm__("r10") = d;
-  register long r8 __asm__("r8") = e;
-  register long r9 __asm__("r9") = f;
-  long result;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
+  return salius_gate_call(number, a, b, c, d, e, f);
 }
 
 // Makes system call `number` with up to six arguments. Returns what the kernel returns: a failure

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <cstdio>
@@ -101,6 +102,17 @@ namespace salius::preload {
   X(aio_fsync64, int, (int, aiocb*))                                                   \
   X(lio_listio, int, (int, aiocb* const*, int, sigevent*))                             \
   X(lio_listio64, int, (int, aiocb* const*, int, sigevent*))                           \
+  X(pipe, int, (int*))                                                                 \
+  X(pipe2, int, (int*, int))                                                           \
+  X(socketpair, int, (int, int, int, int*))                                            \
+  X(send, ssize_t, (int, const void*, size_t, int))                                    \
+  X(sendto, ssize_t, (int, const void*, size_t, int, const sockaddr*, socklen_t))      \
+  X(sendmsg, ssize_t, (int, const msghdr*, int))                                       \
+  X(sendmmsg, int, (int, mmsghdr*, unsigned, int))                                     \
+  X(connect, int, (int, const sockaddr*, socklen_t))                                   \
+  X(shutdown, int, (int, int))                                                         \
+  X(tee, ssize_t, (int, int, size_t, unsigned))                                        \
+  X(vmsplice, ssize_t, (int, const iovec*, size_t, unsigned))                          \
   X(_Fork, pid_t, ())                                                                  \
   X(clone, int, (int (*)(void*), void*, int, void*, ...))                              \
   X(daemon, int, (int, int))                                                           \

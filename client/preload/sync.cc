@@ -16,7 +16,7 @@ namespace {
 int SyncDescriptor(int fd, bool data_only, int (*real)(int)) {
   if (library.Passes(fd)) return real(fd);
   const Descriptor descriptor = library.Look(fd);
-  if (!descriptor.tracked()) return real(fd);
+  if (!descriptor.tracked()) return library.files().OweDirectory(fd) ? 0 : real(fd);
   if (!Section::Inside()) pthread_testcancel();
   return static_cast<int>(Returned(-library.Sync(fd, descriptor, data_only)));
 }

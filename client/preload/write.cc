@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "client/preload/export.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
@@ -183,6 +184,7 @@ bool WriteTracked(const WriteCall& call, ssize_t* result) {
 
 }  // namespace salius::preload
 
+using salius::preload::Output;
 using salius::preload::real_calls;
 using salius::preload::WriteCall;
 using salius::preload::WriteTracked;
@@ -190,7 +192,8 @@ using salius::preload::WriteTracked;
 SALIUS_INTERPOSE(ssize_t, write, int fd, const void* data, size_t size) {
   ssize_t result;
   if (WriteTracked({.fd = fd, .data = data, .size = size}, &result)) return result;
-  return real_calls.write(fd, data, size);
+  return Output(
+      fd, [&] { return real_calls.write(fd, data, size); }, SYS_write, fd, data, size);
 }
 
 namespace {
@@ -200,7 +203,9 @@ ssize_t Pwrite(int fd, const void* data, size_t size, off64_t offset) {
                    &result)) {
     return result;
   }
-  return real_calls.pwrite(fd, data, size, offset);
+  return Output(
+      fd, [&] { return real_calls.pwrite(fd, data, size, offset); }, SYS_pwrite64, fd, data, size,
+      offset);
 }
 ssize_t Pwritev(int fd, const iovec* parts, int count, off64_t offset) {
   ssize_t result;
@@ -213,7 +218,9 @@ ssize_t Pwritev(int fd, const iovec* parts, int count, off64_t offset) {
                    &result)) {
     return result;
   }
-  return real_calls.pwritev(fd, parts, count, offset);
+  return Output(
+      fd, [&] { return real_calls.pwritev(fd, parts, count, offset); }, SYS_pwritev, fd, parts,
+      count, offset, 0);
 }
 ssize_t Pwritev2(int fd, const iovec* parts, int count, off64_t offset, int flags) {
   ssize_t result;
@@ -228,7 +235,9 @@ ssize_t Pwritev2(int fd, const iovec* parts, int count, off64_t offset, int flag
                    &result)) {
     return result;
   }
-  return real_calls.pwritev2(fd, parts, count, offset, flags);
+  return Output(
+      fd, [&] { return real_calls.pwritev2(fd, parts, count, offset, flags); }, SYS_pwritev2, fd,
+      parts, count, offset, 0, flags);
 }
 }  // namespace
 
@@ -242,7 +251,8 @@ SALIUS_INTERPOSE(ssize_t, writev, int fd, const iovec* parts, int count) {
   ssize_t result;
   if (WriteTracked({.fd = fd, .vectored = true, .parts = parts, .count = count}, &result))
     return result;
-  return real_calls.writev(fd, parts, count);
+  return Output(
+      fd, [&] { return real_calls.writev(fd, parts, count); }, SYS_writev, fd, parts, count);
 }
 SALIUS_INTERPOSE(ssize_t, pwritev, int fd, const iovec* parts, int count, off64_t offset) {
   return Pwritev(fd, parts, count, offset);

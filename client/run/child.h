@@ -3,10 +3,12 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/file.h"
 
 namespace salius::run {
 
@@ -15,12 +17,17 @@ struct ChildOptions {
   std::vector<std::string> arguments;     // its name first
   std::string library;                    // put before all else of LD_PRELOAD
   std::string socket;                     // of the coordinator
+  // Takes the listener of the gate's filter, before the program starts: its outputs are gated. Null:
+  // there is no gate.
+  std::function<void(UniqueFd)> supervise;
+  std::string held;  // the streams that this process holds (gate::kHeldVariable)
 };
 
 // Starts the command: with this process's environment, the library and the socket, no signal
 // blocked, and without io_uring and the kernel's asynchronous I/O, whose writes the library would
 // not see (ENOSYS: programs fall back). It can gain no privilege (PR_SET_NO_NEW_PRIVS). Returns its
-// process id. Errors: PERMISSION_DENIED and NOT_FOUND are those of execve(2).
+// process id. Errors: PERMISSION_DENIED and NOT_FOUND are those of execve(2); FAILED_PRECONDITION: the
+// outputs cannot be gated here, with the reason.
 absl::StatusOr<pid_t> StartChild(const ChildOptions& options);
 
 }  // namespace salius::run

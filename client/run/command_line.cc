@@ -15,6 +15,10 @@ Options Table(RunCommand& command) {
                 "Runs a command whose synchronous writes in a directory become durable in the\n"
                 "memory of the volume's replicas.");
   table.Text("direct", "DIR", &command.direct, "the directory, a direct volume (salius init --direct)");
+  table.Choice("commit", {"sync", "external"}, &command.commit,
+               "a sync call waits (sync), or the next output does (external)");
+  table.Choice("trigger", {"eager", "output"}, &command.trigger,
+               "with external: send records at once, or when an output waits (eager)");
   table.Choice("recover", {"auto", "refuse"}, &command.recover,
                "after a crash: recover first, or refuse (auto)");
   table.Switch("insecure", &command.insecure,
@@ -39,6 +43,9 @@ absl::StatusOr<RunCommand> ParseRunCommand(const std::vector<std::string>& words
   if (command.answer.has_value()) return command;
   if (command.direct.empty()) {
     return absl::InvalidArgumentError("--direct DIR is missing (see salius-run --help)");
+  }
+  if (command.trigger == "output" && command.commit != "external") {
+    return absl::InvalidArgumentError("--trigger=output needs --commit=external");
   }
   if (end != words.end()) command.command.assign(end + 1, words.end());
   if (command.command.empty()) {

@@ -19,6 +19,8 @@ struct RunCommand {
   std::string direct;  // the volume's directory
   bool insecure = false;
   bool stats = false;
+  std::string commit = "sync";    // the promise of a sync call: sync, external
+  std::string trigger = "eager";  // of external: when records are sent: eager, output
   std::string recover = "auto";
   std::string log_level = "warn";
   std::vector<std::string> command;   // the program and its arguments

@@ -1,5 +1,6 @@
 #include "client/run/direct_run.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -11,9 +12,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,10 +26,12 @@
 #include "client/direct/coordinator/attach_server.h"
 #include "client/direct/coordinator/coordinator.h"
 #include "client/direct/process/attach.h"
+#include "client/direct/process/process.h"
 #include "client/mount/address_checks.h"
 #include "client/mount/drain_watchdog.h"
 #include "client/run/child.h"
 #include "client/run/program.h"
+#include "client/run/supervisor.h"
 #include "client/status/recovery_history.h"
 #include "client/status/status_server.h"
 #include "common/check.h"
@@ -65,14 +70,72 @@ void Say(const std::string& text) {
   std::fprintf(stderr, "salius-run: %s\n", Printable(text, NewLines::kReplace).c_str());
 }
 
+// The gate of one command's outputs, in this process. Used by one thread.
+class Gate {
+ public:
+  // Takes part in the session as a process of the command does. The descriptors stay the caller's.
+  absl::Status Begin(const VolumeDir& dir, const int* descriptors, uint64_t window_bytes) {
+    direct::Attached attached;
+    attached.window_bytes = window_bytes;
+    for (size_t i = 0; i < direct::kAttachDescriptors; ++i) {
+      fds_[i].Reset(::fcntl(descriptors[i], F_DUPFD_CLOEXEC, 0));
+      if (!fds_[i].valid()) return ErrnoStatus(errno, "descriptors of the gate");
+      attached.descriptors[i] = fds_[i].get();
+    }
+    if (const int error = process_.Adopt(attached); error != 0) {
+      return ErrnoStatus(error, "the shared memory of the gate");
+    }
+    struct stat window {}, root {};
+    if (::fstat(fds_[direct::kWindowDescriptor].get(), &window) != 0 ||
+        ::fstat(fds_[direct::kRootDescriptor].get(), &root) != 0) {
+      return ErrnoStatus(errno, dir.path);
+    }
+    std::error_code error;
+    surroundings_.root = std::filesystem::canonical(dir.path, error).string();
+    if (error) return ErrnoStatus(error.value(), dir.path);
+    surroundings_.device = root.st_dev;
+    surroundings_.window = {window.st_dev, window.st_ino};
+    return absl::OkStatus();
+  }
+  bool external() const {
+    return process_.window().header().promises.external.load() != 0;
+  }
+  // Has the command's outputs gated.
+  void Gates(ChildOptions& child) {
+    surroundings_.held = OpenStreams();
+    for (const auto& [device, inode] : surroundings_.held) {
+      absl::StrAppendFormat(&child.held, "%x:%x,", device, inode);
+    }
+    child.supervise = [this](UniqueFd listener) {
+      supervisor_.emplace(std::move(listener), process_.gate(), surroundings_);
+    };
+  }
+
+ private:
+  UniqueFd fds_[direct::kAttachDescriptors];
+  direct::Process process_;
+  Surroundings surroundings_;
+  std::optional<Supervisor> supervisor_;
+};
+
 // A connection that keeps the session of another salius-run, as that of any process of its command.
 class Membership {
  public:
   static absl::StatusOr<Membership> Join(const std::string& socket) {
     const direct::Attached attached = direct::AttachTo(socket.c_str());
     if (attached.error != 0) return ErrnoStatus(attached.error, attached.text);
-    for (const int fd : attached.descriptors) ::close(fd);
-    return Membership(UniqueFd(attached.connection));
+    Membership member{UniqueFd(attached.connection)};
+    for (size_t i = 0; i < direct::kAttachDescriptors; ++i) {
+      member.descriptors_[i].Reset(attached.descriptors[i]);
+    }
+    member.window_bytes_ = attached.window_bytes;
+    return member;
+  }
+  // Begins the gate of a command in this session.
+  absl::Status Begin(Gate& gate, const VolumeDir& dir) const {
+    int descriptors[direct::kAttachDescriptors];
+    for (size_t i = 0; i < direct::kAttachDescriptors; ++i) descriptors[i] = descriptors_[i].get();
+    return gate.Begin(dir, descriptors, window_bytes_);
   }
   // Gives the session up, and waits until the volume is drained and closed, if this was the last.
   void Leave() {
@@ -84,6 +147,8 @@ class Membership {
  private:
   explicit Membership(UniqueFd connection) : connection_(std::move(connection)) {}
   UniqueFd connection_;
+  UniqueFd descriptors_[direct::kAttachDescriptors];
+  uint64_t window_bytes_ = 0;
 };
 
 // Waits for the end of the command, and passes signals on. One of the terminal (it has no sender)
@@ -153,6 +218,8 @@ class Session {
 
   absl::Status Begin(VolumeDir dir);
   const std::string& socket() const { return socket_; }
+  // Has the outputs of the command gated, if that is the contract.
+  absl::Status Gates(ChildOptions& child);
   // Awaits the last process of the command, drains and closes the volume.
   absl::Status End();
   void PrintStats() const;
@@ -169,6 +236,8 @@ class Session {
   int descriptors_[direct::kAttachDescriptors] = {};
   std::unique_ptr<direct::AttachServer> server_;
   std::unique_ptr<StatusServer> status_server_;
+  uint64_t window_bytes_ = 0;
+  Gate gate_;
 };
 
 absl::Status Session::Begin(VolumeDir dir) {
@@ -192,6 +261,10 @@ absl::Status Session::Begin(VolumeDir dir) {
   SALIUS_ASSIGN_OR_RETURN(coordinator_,
                           direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
   const direct::Coordinator::Handles handles = coordinator_->handles();
+  window_bytes_ = handles.window_bytes;
+  direct::Promises& promises = coordinator_->window().header().promises;
+  promises.external.store(command_.commit == "external" ? 1 : 0);
+  promises.lazy.store(command_.trigger == "output" ? 1 : 0);
   descriptors_[direct::kWindowDescriptor] = handles.window_fd;
   descriptors_[direct::kSocketDescriptor] = handles.socket_fd;
   descriptors_[direct::kLockDescriptor] = dir_.lock_fd;
@@ -225,6 +298,13 @@ absl::Status Session::Begin(VolumeDir dir) {
     Say(absl::StrCat("salius status will not see this run: ", serves.status().message()));
   }
   AwaitFirstMode();
+  return absl::OkStatus();
+}
+
+absl::Status Session::Gates(ChildOptions& child) {
+  if (command_.commit != "external") return absl::OkStatus();
+  SALIUS_RETURN_IF_ERROR(gate_.Begin(dir_, descriptors_, window_bytes_));
+  gate_.Gates(child);
   return absl::OkStatus();
 }
 
@@ -289,10 +369,20 @@ void Session::PrintStats() const {
 }
 
 // Runs the command beside those of the salius-run that has the volume.
-absl::StatusOr<int> RunBeside(ChildOptions child, const std::string& socket,
+absl::StatusOr<int> RunBeside(const RunCommand& command, ChildOptions child, const VolumeDir& dir,
                               const absl::Status& in_use) {
+  const std::string socket = absl::StrCat(dir.path, "/", kSaliusDir, "/", kSocketName);
   absl::StatusOr<Membership> member = Membership::Join(socket);
   if (!member.ok()) return OfVolume(in_use);
+  Gate gate;
+  SALIUS_RETURN_IF_ERROR(OfVolume(member->Begin(gate, dir)));
+  const bool external = command.commit == "external";
+  if (gate.external() != external) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir.path, " is in use with --commit=", external ? "sync" : "external",
+                     ": all commands on it need the same"));
+  }
+  if (external) gate.Gates(child);
   SALIUS_ASSIGN_OR_RETURN(const int code, RunChild(std::move(child), socket));
   member->Leave();
   return code;
@@ -314,17 +404,20 @@ absl::StatusOr<int> Run(const RunCommand& command) {
       OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
   absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);
   if (absl::IsUnavailable(dir.status())) {
-    return RunBeside(std::move(child),
-                     absl::StrCat(unlocked->path, "/", kSaliusDir, "/", kSocketName), dir.status());
+    return RunBeside(command, std::move(child), *unlocked, dir.status());
   }
   SALIUS_RETURN_IF_ERROR(OfVolume(dir.status()));
   Session session(command);
   SALIUS_RETURN_IF_ERROR(OfVolume(session.Begin(*std::move(dir))));
-  const absl::StatusOr<int> code = RunChild(std::move(child), session.socket());
+  const absl::Status gated = session.Gates(child);
+  const absl::StatusOr<int> code =
+      gated.ok() ? RunChild(std::move(child), session.socket()) : absl::StatusOr<int>(gated);
   const absl::Status ended = session.End();
   if (command.stats) session.PrintStats();
   if (!ended.ok()) {
     Say(absl::StrCat("the volume stays open, and is recovered at its next use: ", ended.message()));
+    // The command's own code would say that what it synced is durable.
+    if (command.commit == "external") return kExitFailure;
   }
   return code;
 }

@@ -238,6 +238,14 @@ void FileOps::WhenDurable(const Ticket& ticket, DurableCallback done) {
                        });
 }
 
+void FileOps::NotifyDurable(const Ticket& ticket, DurableCallback done) {
+  issuer_.CountWait();
+  stream_->NotifyDurable(ticket.durable_first,
+                         [done = std::move(done)](const absl::Status& status) mutable {
+                           std::move(done)(AsDataError(status));
+                         });
+}
+
 absl::Status FileOps::Truncate(Node& node, uint64_t size) {
   if (node.is_dir()) return ErrnoStatus(EISDIR, "truncate");
   if (!node.is_regular() || size > static_cast<uint64_t>(INT64_MAX)) {

@@ -66,6 +66,8 @@ class FileOps {
   // Calls `done` with the outcome of Await, like RecordStream::WhenDurable. The ticket must not be
   // settled.
   void WhenDurable(const Ticket& ticket, DurableCallback done);
+  // Does so like RecordStream::NotifyDurable.
+  void NotifyDurable(const Ticket& ticket, DurableCallback done);
   // Writes like StartWrite, and waits. Returns the number of bytes.
   absl::StatusOr<size_t> Write(Handle& handle, uint64_t offset, std::string_view data, bool append,
                                Contract contract);

@@ -70,7 +70,7 @@ def cost_table(points, base):
                      *(_cell(figure(p, base, n)) for n in ("p999_us", "cpu_us_system")),
                      *(_cell(figure(p, name, n), form) for name in others
                        for n, form in (("p50_us", "%.1f"), ("ops_per_second", "%.0f")))))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def slice_table(points, base):
@@ -85,10 +85,10 @@ def slice_table(points, base):
                      *(_cell(figure(p, base, n)) for n in ("p50_us", "p99_us")),
                      _cell(figure(p, base, "ops_per_second"), "%.0f"),
                      *(_cell(ratio(p, base, n), "%.2f") for n in ("p50_us", "p99_us", "ops_per_second"))))
-    return _markdown(rows)
+    return markdown(rows)
 
 
-def _markdown(rows):
+def markdown(rows):
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return lines
@@ -107,7 +107,7 @@ def peers_table(runs):
                          _cell(figure(run, "salius", "ops_per_second") / figure(run, name, "ops_per_second"), "%.2f")))
         for name, why in {**run["skipped"], **run["failed"]}.items():
             rows.append((name, str(run["writers"]), run["placement"], why.partition("\n")[0].replace("|", "/"), "", "", "", ""))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def applications_table(run):
@@ -122,7 +122,7 @@ def applications_table(run):
             continue
         rows.append((result["name"], *(_cell(result["ops_per_second"][g], "%.0f") for g in GROUNDS),
                      *(_cell(result[name], "%.2f") for name in TIMES)))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def floor_table(cases):
@@ -139,7 +139,7 @@ def floor_table(cases):
                      *(form % value for value, form in cells),
                      "%.2f (%.2f to %.2f)" % (case["ratio_p50_us"], min(starts), max(starts)),
                      "%.2f" % case["ratio_p99_us"]))
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def slow_disk_table(case):
@@ -148,12 +148,12 @@ def slow_disk_table(case):
     for name, words in (("path", "Salius over the slow disk"), ("floor-dir", "ext4 over the slow disk")):
         rows.append((words, *(_cell(case[name][f], "%.0f") for f in ("ops_per_second", "p50_us", "p99_us")),
                      _cell(case["sqlite"][name])))
-    return _markdown(rows + [("times", "**%.0f**" % case["times"], "", "", "**%.0f**" % case["sqlite_times"])])
+    return markdown(rows + [("times", "**%.0f**" % case["times"], "", "", "**%.0f**" % case["sqlite_times"])])
 
 
 def trees_table(case):
     """Markdown: seconds of each work on every ground, and what one row cannot say."""
-    return [*_markdown(trees.rows(case)), "", *textwrap.wrap(trees.stores_row(case), 100), "",
+    return [*markdown(trees.rows(case)), "", *textwrap.wrap(trees.stores_row(case), 100), "",
             *textwrap.wrap("Waits for replicas in %d times create, write, close, chmod, utimens: %d. Memory of the daemon for "
                            "a cached inode: %.0f bytes, of which %.0f%% are given back when the kernel forgets it." % (
                                case["calls"], case["waits"], case["inode_bytes"], 100 * case["returned"]), 100)]
@@ -169,7 +169,7 @@ def direct_table(case):
     judged = [("", "bar", "measured", "")] + [
         (words, "%s %g" % (sense, bar), "%.3g" % value, bars.WORDS[bars.SENSES[sense](value, bar)])
         for words, value, sense, bar in direct.judged(case)]
-    return [*_markdown(rows), "", *textwrap.wrap(direct.rest(case), 100), "", *_markdown(judged)]
+    return [*markdown(rows), "", *textwrap.wrap(direct.rest(case), 100), "", *markdown(judged)]
 
 
 def recovery_table(case):
@@ -181,7 +181,7 @@ def recovery_table(case):
                      *("%.2f" % (run["phase_ms"][p] / 1000) for p in phases),
                      "%.0f" % run["mib_per_second"], "%.0f" % run["plain_mib_per_second"]))
     middle = [statistics.median(run[name] for run in case["runs"]) for name in ("mib_per_second", "plain_mib_per_second")]
-    return _markdown(rows + [("median", "", "", *("" for _ in phases), "**%.0f**" % middle[0],
+    return markdown(rows + [("median", "", "", *("" for _ in phases), "**%.0f**" % middle[0],
                               "%.0f: **%.2f** times" % (middle[1], middle[0] / middle[1]))])
 
 
@@ -239,7 +239,7 @@ def index(lines, names):
     """The text of README.md: `lines` of made_text(), and a link to each page in `names`."""
     return "\n".join([GENERATED, "", "# Results of the benchmarks", "",
                       "[Performance](../performance.md) says what is measured and how to read it.", "", *lines, "",
-                      *_markdown([("page", "what"), *(("[%s](%s.md)" % (PAGES[name][0], name), PAGES[name][1])
+                      *markdown([("page", "what"), *(("[%s](%s.md)" % (PAGES[name][0], name), PAGES[name][1])
                                                       for name in PAGES if name in names)]), ""])
 
 
@@ -342,7 +342,7 @@ def tables_of(of):
         tables["peers"] = peers_table([run for results in of.results("peers") for run in results])
     for run in of.results("applications"):
         tables["applications-" + run["placement"]] = applications_table(run)
-    tables["bars"] = _markdown([("work", "bar", "measured", ""), *bars.table(of)])
+    tables["bars"] = markdown([("work", "bar", "measured", ""), *bars.table(of)])
     return tables, slices
 
 

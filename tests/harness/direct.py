@@ -60,12 +60,13 @@ class DirectCase(Case):
 
     _serial = 0
     LOG_MAX, MEMORY, SIZE_MB = "16MiB", "64MiB", 512
+    DELTA = "500ms"
     USER = None  # the owner of the volume and the user of the runs; None: root
 
     def setUp(self):
         super().setUp()
         self.rig_ = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=self.SIZE_MB, user=self.USER, image=self.image(),
-                             init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", "500ms"))
+                             init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", self.DELTA))
         self.directory = self.rig_.backing
         DirectCase._serial += 1
         self.log = os.path.join(current().dir, "run%d.log" % DirectCase._serial)

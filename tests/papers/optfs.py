@@ -3,10 +3,14 @@ not durability, on a disk held to 100 requests a second, beside the bare ext4 th
 that saves, and SQLite.
 
 The control rows are the same mount with fsync=dsync (each fsync waits), and bare ext4 without a flush.
+Both after a crash: crash_points.py. Table 1, the crashes of appends and overwrites, is a test of
+its own (tests/crash/test_disk.py).
 """
 import contextlib
+import random
 from dataclasses import dataclass
 
+from papers import crash_points
 from papers.grounds import Grounds, eatmydata
 from papers.table import Bar, Work, ratio
 from papers.xsyncfs import Directories
@@ -23,10 +27,13 @@ class Sizes:
     saves: int = 20
     transactions: int = 20
     text_bytes: int = 64 << 10
+    crash_points: int = 60
+    versions: int = 40  # of the recorded runs
+    seed: int = 1
 
     @staticmethod
     def short():
-        return Sizes(rounds=1, saves=2, transactions=2)
+        return Sizes(rounds=1, saves=2, transactions=2, crash_points=4, versions=8)
 
 
 def measure(sizes):
@@ -48,4 +55,5 @@ def measure(sizes):
                  Work("SQLite WAL, %d transactions" % sizes.transactions, of(sqlite), bar)]
         for work in works:
             work.measure(sizes.rounds)
-    return works
+    lines, good = crash_points.table(random.Random(sizes.seed), sizes.crash_points, sizes.versions)
+    return works, ["", "What the programs find after a crash:", "", *lines], good

@@ -2,14 +2,21 @@
 """The programs whose time is measured. Stand-alone: each runs under salius-run, eatmydata, or as it is.
 
 usage: programs.py sqlite DIR TRANSACTIONS LINE_EVERY | append DIR RECORDS BYTES | save DIR TIMES BYTES
+       programs.py saves DIR | moves DIR
 
 Prints a line of output where a user would see one, and at the end the seconds of the work, up to the
-moment at which the last line had been written: a line that waits is in them.
+moment at which the last line had been written: a line that waits is in them. `saves` and `moves` work
+without end, and print the number of each version that is finished.
 """
+import itertools
 import os
 import sqlite3
+import struct
 import sys
 import time
+
+TEXT_BYTES = 64 << 10
+ROWS, MOVED = 300, 50  # of `moves`: all rows, and those of one transaction
 
 
 def say(text):
@@ -64,7 +71,50 @@ def save(directory, times, size):
     return time.monotonic() - began
 
 
+def saves(directory):
+    """Saves version after version of a text, as an editor does."""
+    path = os.path.join(directory, "text")
+    for version in itertools.count(1):
+        fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.write(fd, struct.pack("<Q", version) * (TEXT_BYTES // 8))
+        os.fsync(fd)
+        os.close(fd)
+        os.rename(path + ".new", path)
+        top = os.open(directory, os.O_RDONLY)
+        os.fsync(top)
+        os.close(top)
+        say(str(version))
+
+
+def rows_at(version):
+    """Returns how many rows the second table of `moves` has in that version."""
+    step = version % (2 * ROWS // MOVED)
+    return min(step, 2 * ROWS // MOVED - step) * MOVED
+
+
+def moves(directory):
+    """Moves rows between two tables in transactions, with a rollback journal."""
+    database = sqlite3.connect(os.path.join(directory, "db"), isolation_level=None)
+    database.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=EXTRA; BEGIN;"
+                           "CREATE TABLE one(k INTEGER, v BLOB); CREATE TABLE other(k INTEGER, v BLOB);"
+                           "CREATE TABLE version(v INTEGER); INSERT INTO version VALUES (0);")
+    database.executemany("INSERT INTO one VALUES (?, ?)", ((k, bytes(100)) for k in range(ROWS)))
+    database.execute("COMMIT")
+    for version in itertools.count(1):
+        more = rows_at(version) > rows_at(version - 1)
+        here, there = ("one", "other") if more else ("other", "one")
+        database.execute("BEGIN")
+        database.execute("INSERT INTO %s SELECT * FROM %s ORDER BY k LIMIT %d" % (there, here, MOVED))
+        database.execute("DELETE FROM %s WHERE k IN (SELECT k FROM %s ORDER BY k LIMIT %d)" % (here, here, MOVED))
+        database.execute("UPDATE version SET v = ?", (version,))
+        database.execute("COMMIT")
+        say(str(version))
+
+
 def main():
+    endless = {"saves": saves, "moves": moves}.get(sys.argv[1])
+    if endless:
+        endless(sys.argv[2])
     work = {"sqlite": sqlite, "append": append, "save": save}[sys.argv[1]]
     took = work(sys.argv[2], *map(int, sys.argv[3:]))
     say("seconds %.6f" % took)

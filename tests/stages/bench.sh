@@ -99,6 +99,9 @@ for work in "an editor saves" "SQLite WAL"; do
   check "\"$work\" is measured on four grounds" [ "$(grep -Ec "^\| $work.* \| [0-9.]+ \|$" "$log.results/optfs.md")" -eq 4 ]
   check "\"$work\" is judged" grep -Eq "^\| $work.* at least 40 \| .*(met|missed)" "$log.results/optfs.md"
 done
+for ground in "bare ext4, no flush" "bare ext4" "Salius, commit=ordered"; do
+  check "crash points on $ground" [ "$(grep -Ec "^\| (an editor|SQLite) \| $ground \| 4 \|" "$log.results/optfs.md")" -eq 2 ]
+done
 rm -rf "$log.results"
 
 echo "$passed passed, $failed failed"

@@ -17,6 +17,9 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 // A record that no process has sent for this long is sent by the coordinator.
 constexpr int64_t kUnsentNs = 5 * kMs;
+// The same when records are sent for outputs (Promises::lazy), and the longest time that a sync is
+// owed.
+constexpr int64_t kLazyNs = 5'000 * kMs;
 constexpr int64_t kLongestSleepNs = 100 * kMs;
 constexpr int64_t kShortestSleepNs = kMs / 2;
 
@@ -81,7 +84,8 @@ void PolicyRound::SendLeftovers(uint32_t trouble, int64_t now) {
     return;
   }
   if (unsent_since_ns_ < 0) unsent_since_ns_ = now;
-  if (now - std::max(unsent_since_ns_, header.last_claim_ns.load()) < kUnsentNs) return;
+  const int64_t patience_ns = header.promises.lazy.load() != 0 ? kLazyNs : kUnsentNs;
+  if (now - std::max(unsent_since_ns_, header.last_claim_ns.load()) < patience_ns) return;
   Claimed claimed;
   {
     const WindowLock lock(window_);
@@ -114,6 +118,15 @@ void PolicyRound::TakeRequests(uint32_t trouble, int64_t now) {
     session_.Feed(now, input::ApplyFailed{absl::InternalError(
                            "a file could not be synced (fsync failed in a process): what it had "
                            "is not safe")});
+  }
+  const Header& header = window_.header();
+  if (header.promises.owed_epoch.load() <= header.clean_epoch.load()) {
+    owed_since_ns_ = -1;
+  } else if (owed_since_ns_ < 0) {
+    owed_since_ns_ = now;
+  } else if (now - owed_since_ns_ >= kLazyNs) {
+    owed_since_ns_ = now;
+    trouble |= kTroubleCheckpoint;
   }
   if ((trouble & kTroubleCheckpoint) != 0) {
     session_.Feed(now, input::SyncWanted{});

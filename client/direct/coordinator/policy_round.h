@@ -55,6 +55,7 @@ class PolicyRound {
   StripePass stripes_;
   std::array<std::array<uint64_t, 2>, kMaxReplicas> mails_{};  // fed so far: good, odd
   int64_t unsent_since_ns_ = -1;
+  int64_t owed_since_ns_ = -1;
   bool passing_ = false;
 };
 

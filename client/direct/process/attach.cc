@@ -145,15 +145,19 @@ Attached AttachTo(const char* path) {
   int error = 0;
   do {
     const auto* const where = reinterpret_cast<const sockaddr*>(&address);
-    error = connect(attached.connection, where, sizeof(address)) < 0 ? errno : 0;
+    // Straight to the kernel: these are no outputs (client/gate/call_page.h).
+    error = static_cast<int>(
+        -RawCall(SYS_connect, attached.connection, AsLong(where), sizeof(address)));
   } while (error == EINTR);
   if (directory >= 0) RawClose(directory);
   if (error != 0) return Failed(attached, error, "connect to the coordinator");
   AttachRequest request;
   request.window_version = kWindowVersion;
   request.pid = getpid();
-  if (send(attached.connection, &request, sizeof(request), MSG_NOSIGNAL) != sizeof(request)) {
-    return Failed(attached, errno, "send to the coordinator");
+  const long sent = RawCall(SYS_sendto, attached.connection, AsLong(&request), sizeof(request),
+                            MSG_NOSIGNAL, 0, 0);
+  if (sent != sizeof(request)) {
+    return Failed(attached, sent < 0 ? static_cast<int>(-sent) : EPROTO, "send to the coordinator");
   }
   AttachReply reply;
   iovec part{&reply, sizeof(reply)};

@@ -68,6 +68,14 @@ class Files {
   // Does the same for all files of the volume (sync(2), syncfs(2)).
   virtual int SyncAll() = 0;
 
+  // Returns whether `fd` is the volume's directory, or a file or directory below it. O_PATH will do.
+  // Any time; async-signal-safe.
+  virtual bool IsOfVolume(int fd) const = 0;
+
+  // Takes note of a sync of the directory behind `fd`, and returns true, when it is one of the
+  // volume and sync calls return early now: the next output waits for it. Else the caller syncs.
+  virtual bool OweDirectory(int fd) = 0;
+
   // Call it in the child after fork(2), before anything else: the child is a process of its own.
   virtual void AfterFork() = 0;
 

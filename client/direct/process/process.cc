@@ -83,7 +83,16 @@ int Process::Adopt(const Attached& attached) {
   const timeval patience{0, 1000};
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   acknowledged_ = Acknowledged(window_, socket, Cpus());
+  gate_ = DirectGate(window_, acknowledged_);
+  struct stat status;
+  if (connection_ >= 0 && RawCall(SYS_fstat, connection_, AsLong(&status)) == 0) {
+    gate_.MakeInside(status.st_dev, status.st_ino);
+  }
   return 0;
+}
+
+void Process::GrantEarly() {
+  early_ = window_.header().promises.external.load(std::memory_order_relaxed) != 0;
 }
 
 bool Process::Owns(int fd) const {
@@ -250,6 +259,10 @@ void Process::Uncover(File file, Reason reason) {
 
 int Process::Sync(File file, int fd, bool data_only) {
   if (!file.tracked()) return -RawFsync(fd);
+  if (early_) {
+    const int result = SyncEarly(file);
+    if (result != kAgain) return result;
+  }
   for (;;) {
     const PhaseWord phase = window_.phase();
     FileEntry& entry = window_.file(file.index);
@@ -280,6 +293,57 @@ int Process::Sync(File file, int fd, bool data_only) {
     if (result == 0) window_.header().counters.syncs.fetch_add(1, std::memory_order_relaxed);
     return result;
   }
+}
+
+int Process::SyncEarly(File file) {
+  if (!gate_.Early() || !Current(file)) return kAgain;
+  FileEntry& entry = window_.file(file.index);
+  if (entry.failed.load() != 0) return EIO;
+  const PhaseWord phase = window_.phase();
+  if (phase.phase() == Phase::kEnded) return kAgain;
+  if (phase.phase() == Phase::kFailed || !acknowledged_.CoordinatorLives()) return EIO;
+  bool covered = false;
+  {
+    // A dead owner of the stripe is seen here.
+    StripeLock lock(window_, file.index);
+    covered = phase.phase() == Phase::kReplicated && window_.phase() == phase && Current(file) &&
+              IsCovered(window_, entry, entry.uncovered.load());
+    entry.unsynced.store(0);
+  }
+  // Every write to a covered file has a record, and an output waits for all that are issued.
+  if (!covered) gate_.Owe();
+  // Early return may have ended meanwhile. The process that ended it then awaits all that is owed
+  // and issued. So either it sees this sync, or this sync waits.
+  if (!gate_.Early()) return kAgain;
+  gate_.CountEarly(!covered);
+  window_.header().counters.syncs.fetch_add(1, std::memory_order_relaxed);
+  gate_.SendSoon();
+  return 0;
+}
+
+bool Process::IsOfVolume(int fd) const {
+  struct stat status;
+  const Header& header = window_.header();
+  if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || status.st_dev != header.root_device) {
+    return false;
+  }
+  return status.st_ino == header.root_inode || IsBelow(descriptors_[kRootDescriptor], fd);
+}
+
+bool Process::OweDirectory(int fd) {
+  if (!early_ || !gate_.Early()) return false;
+  struct stat status;
+  if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || !S_ISDIR(status.st_mode)) return false;
+  if (!IsOfVolume(fd)) return false;
+  const Phase phase = window_.phase().phase();
+  if (phase == Phase::kEnded || phase == Phase::kFailed || !acknowledged_.CoordinatorLives()) {
+    return false;
+  }
+  gate_.Owe();
+  if (!gate_.Early()) return false;
+  gate_.CountEarly(true);
+  window_.header().counters.syncs.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 int Process::SyncReplicated(File file, int fd, PhaseWord phase) {

@@ -13,12 +13,16 @@
 // It begins again when phase or generation change meanwhile. A success is returned only while the
 // coordinator lives.
 //
+// Under external synchrony (GrantEarly) a sync waits for nothing in the phases but kEnded. A sync
+// that a record cannot vouch for is noted as owed before it returns (direct_gate.h).
+//
 // Needs the standard library, POSIX and ISA-L only; never allocates. It may lie in static storage:
 // construction does nothing, and there is no destructor.
 #pragma once
 
 #include "client/direct/process/acknowledged.h"
 #include "client/direct/process/attach.h"
+#include "client/direct/process/direct_gate.h"
 #include "client/direct/process/files.h"
 #include "client/direct/window/layout.h"
 #include "client/direct/window/stamp.h"
@@ -37,6 +41,12 @@ class Process final : public Files {
   // Uses descriptors that were handed over already; they become this object's. Returns as Attach.
   int Adopt(const Attached& attached);
 
+  // The outputs of this process wait at gate() from now on, so its sync calls may return early.
+  // Nothing happens when the session is not one of external synchrony.
+  void GrantEarly();
+  bool early() const { return early_; }
+  DirectGate& gate() { return gate_; }
+
   bool attached() const { return window_.valid(); }
   const SharedWindow& window() const { return window_; }
 
@@ -51,6 +61,8 @@ class Process final : public Files {
   void Uncover(File file, Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
   int SyncAll() override;
+  bool IsOfVolume(int fd) const override;
+  bool OweDirectory(int fd) override;
   void AfterFork() override;
 
  private:
@@ -64,6 +76,8 @@ class Process final : public Files {
   // Gives the file behind `fd` its id, or reads it. Returns false when that is not possible.
   bool Identify(int fd, uint64_t inode, uint32_t file);
   FileId NewFileId();
+  // Syncs the file by a promise to the next output. kAgain: the sync must wait, as without a gate.
+  int SyncEarly(File file);
   int SyncReplicated(File file, int fd, PhaseWord phase);
   int RealSync(File file, int fd, PhaseWord phase, uint64_t uncovered);
   int Await(Seq seq, PhaseWord phase) const;
@@ -73,6 +87,8 @@ class Process final : public Files {
 
   SharedWindow window_;
   Acknowledged acknowledged_;
+  DirectGate gate_;
+  bool early_ = false;
   int connection_ = -1;
   int descriptors_[kAttachDescriptors] = {-1, -1, -1, -1};
 };

@@ -190,6 +190,27 @@ struct Counters {
   std::atomic<uint64_t> local_syncs;  // of the syncs, those in mode local, by a real fsync(2)
 };
 
+// External synchrony (docs/external-synchrony.md): sync calls return early, outputs wait.
+inline constexpr size_t kInsideSlots = 4096;  // of Promises::inside; a power of two
+struct Promises {
+  // Constant before the first process attaches. 1: sync calls of gated processes return early.
+  alignas(64) std::atomic<uint32_t> external;
+  // 1: records are sent when an output waits, or enough of them are gathered. 0: at once.
+  std::atomic<uint32_t> lazy;
+  std::atomic<uint32_t> early_end;  // a set of gate::EarlyEnd: sync calls wait as without a gate
+  std::atomic<uint32_t> passed;     // 1: a descriptor may have been passed outside
+  // Syncs of uncovered files returned early: an output waits until clean_epoch reaches this.
+  std::atomic<uint64_t> owed_epoch;
+  // Counters, relaxed.
+  std::atomic<uint64_t> outputs;       // outputs while something was pending
+  std::atomic<uint64_t> paid_outputs;  // of them, those that waited for a real sync
+  std::atomic<uint64_t> early_syncs;   // sync calls that returned early
+  std::atomic<uint64_t> owed_syncs;    // of them, those that left a real sync to the next output
+  std::atomic<uint64_t> refused;       // outputs that failed, since the volume had failed
+  // Pipes and sockets of gated processes; 0: free. A new one takes the place of an older one.
+  std::atomic<uint64_t> inside[kInsideSlots];
+};
+
 struct Header {
   // ---- identity and sizes; constant once formatted
   uint64_t magic;
@@ -263,6 +284,7 @@ struct Header {
 
   // 1: ring or slots are at least half full (NoteUse). Written under the window lock
   std::atomic<uint32_t> half_full;
+  Promises promises;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);

@@ -1,8 +1,6 @@
 #include "client/direct/window/system.h"
 
-#include <unistd.h>
-
-#include <cerrno>
+#include "client/gate/call_page.h"
 
 namespace salius::direct {
 namespace {
@@ -16,23 +14,7 @@ int64_t Now(clockid_t clock) {
 }  // namespace
 
 long RawCall(long number, long a, long b, long c, long d, long e, long f) {
-#ifdef __x86_64__
-  long result;
-  register long r10 __asm__("r10") = d;
-  register long r8 __asm__("r8") = e;
-  register long r9 __asm__("r9") = f;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
-#else
-  const int saved = errno;
-  const long result = syscall(number, a, b, c, d, e, f);
-  const long answer = result < 0 ? -errno : result;
-  errno = saved;
-  return answer;
-#endif
+  return salius_gate_call(number, a, b, c, d, e, f);
 }
 
 int64_t MonotonicNs() { return Now(CLOCK_MONOTONIC); }

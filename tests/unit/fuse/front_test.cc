@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,9 +18,12 @@
 #include <string_view>
 #include <vector>
 
+#include "client/api/ioctl.h"
 #include "client/fuse/raw_request.h"
 #include "common/check.h"
+#include "common/file.h"
 #include "common/log.h"
+#include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/volume_fixture.h"
 
 namespace salius {
@@ -65,6 +70,7 @@ class FrontTest : public VolumeFixture {
     init.major = FUSE_KERNEL_VERSION;
     init.minor = FUSE_KERNEL_MINOR_VERSION;
     init.max_readahead = 1 << 17;
+    init.flags = FUSE_HAS_IOCTL_DIR;
     ASSERT_EQ(Ask(FUSE_INIT, 0, BytesOf(init)).error, 0);
   }
 
@@ -91,8 +97,9 @@ class FrontTest : public VolumeFixture {
     return body;
   }
 
-  void Send(uint32_t opcode, uint64_t nodeid, const std::string& body) {
+  void Send(uint32_t opcode, uint64_t nodeid, const std::string& body, uint32_t pid = 0) {
     fuse_in_header header{};
+    header.pid = pid;
     header.len = static_cast<uint32_t>(sizeof(header) + body.size());
     header.opcode = opcode;
     header.unique = 2;
@@ -110,20 +117,20 @@ class FrontTest : public VolumeFixture {
 
   // Returns the next answer; nothing when there is none.
   std::optional<Answer> Next() {
-    std::string bytes(1 << 16, '\0');
-    const ssize_t size = ::read(ends_[0], bytes.data(), bytes.size());
-    if (size < static_cast<ssize_t>(sizeof(fuse_out_header))) return std::nullopt;
     fuse_out_header header;
-    std::memcpy(&header, bytes.data(), sizeof(header));
-    SALIUS_CHECK(header.len == static_cast<uint32_t>(size), "one answer for each request");
-    return Answer{-header.error,
-                  bytes.substr(sizeof(header), static_cast<size_t>(size) - sizeof(header))};
+    if (::read(ends_[0], &header, sizeof(header)) != sizeof(header)) return std::nullopt;
+    std::string payload(header.len - sizeof(header), '\0');
+    // An answer is written with one call.
+    SALIUS_CHECK(payload.empty() || ::read(ends_[0], payload.data(), payload.size()) ==
+                                        static_cast<ssize_t>(payload.size()));
+    return Answer{-header.error, payload};
   }
 
   Answer Ask(uint32_t opcode, uint64_t nodeid, const std::string& body) {
     Send(opcode, nodeid, body);
     const std::optional<Answer> answer = Next();
     SALIUS_CHECK(answer.has_value()) << opcode;
+    SALIUS_CHECK(!Next().has_value(), "one answer for each request");
     return *answer;
   }
 
@@ -143,6 +150,33 @@ class FrontTest : public VolumeFixture {
     const Answer answer = Ask(FUSE_OPEN, nodeid, BytesOf(fuse_open_in{.flags = O_RDWR}));
     SALIUS_CHECK(answer.error == 0) << answer.error;
     return answer.As<fuse_open_out>().fh;
+  }
+
+  // Makes an ioctl of client/api/ioctl.h.
+  Answer Ioctl(uint64_t nodeid, uint64_t fh, unsigned long command, const std::string& args = "",
+               bool directory = false, uint32_t pid = 0) {
+    SendIoctl(nodeid, fh, command, args, directory, pid);
+    const std::optional<Answer> answer = Next();
+    SALIUS_CHECK(answer.has_value()) << command;
+    return *answer;
+  }
+  void SendIoctl(uint64_t nodeid, uint64_t fh, unsigned long command, const std::string& args = "",
+                 bool directory = false, uint32_t pid = 0) {
+    fuse_ioctl_in in{};
+    in.fh = fh;
+    in.flags = directory ? FUSE_IOCTL_DIR : 0;
+    in.cmd = static_cast<uint32_t>(command);
+    in.in_size = static_cast<uint32_t>(args.size());
+    in.out_size = _IOC_SIZE(command);
+    Send(FUSE_IOCTL, nodeid, BytesOf(in, args), pid);
+  }
+  // Returns what an ioctl gives back.
+  template <typename Out>
+  static Out Given(const Answer& answer) {
+    SALIUS_CHECK(answer.payload.size() == sizeof(fuse_ioctl_out) + sizeof(Out));
+    Out out{};
+    std::memcpy(&out, answer.payload.data() + sizeof(fuse_ioctl_out), sizeof(out));
+    return out;
   }
 
   // Returns numbers that a kernel does not have: small, near to true ones, and any.
@@ -282,6 +316,163 @@ TEST_F(FrontTest, BatchForgetTakesEachCount) {
   EXPECT_FALSE(Next().has_value());
   EXPECT_EQ(GetAttr(f), ESTALE);
   EXPECT_EQ(GetAttr(g), 0);
+}
+
+// Ioctls. The stream makes nothing durable before CallHeld.
+class IoctlTest : public FrontTest {
+ protected:
+  void SetUp() override {
+    FrontTest::SetUp();
+    if (IsSkipped()) return;
+    MakeFile("f");
+    node_ = Lookup("f").nodeid;
+    fh_ = OpenFile(node_);
+    fake().hold_callbacks = true;
+    WriteSome();
+  }
+  void TearDown() override {
+    if (!IsSkipped()) fake().CallHeld();
+    FrontTest::TearDown();
+  }
+  FakeStream& fake() { return FakeOf(volume->stream()); }
+  void WriteSome() {
+    fuse_write_in in{};
+    in.fh = fh_;
+    in.size = 4;
+    ASSERT_EQ(Ask(FUSE_WRITE, node_, BytesOf(in, "data")).error, 0);
+  }
+  Answer Ask1(unsigned long command, const std::string& args = "", uint32_t pid = 0) {
+    return Ioctl(node_, fh_, command, args, /*directory=*/false, pid);
+  }
+  Answer AskNotify(int eventfd, uint32_t pid, uint32_t flags = 0) {
+    return Ask1(SALIUS_IOC_NOTIFY, BytesOf(salius_ioc_notify{eventfd, flags, 0}), pid);
+  }
+  Answer AskWait(uint64_t ticket, int64_t timeout_ns) {
+    return Ask1(SALIUS_IOC_WAIT, BytesOf(salius_ioc_wait{ticket, timeout_ns}));
+  }
+  void SendWait(uint64_t ticket, int64_t timeout_ns) {
+    SendIoctl(node_, fh_, SALIUS_IOC_WAIT, BytesOf(salius_ioc_wait{ticket, timeout_ns}));
+  }
+  // Returns an answer that another thread sends within ten seconds.
+  Answer NextSoon() {
+    pollfd ready{ends_[0], POLLIN, 0};
+    SALIUS_CHECK(::poll(&ready, 1, 10'000) == 1, "no answer came");
+    return *Next();
+  }
+  uint64_t Last() { return fake().Issued().back()->seq(); }
+
+  const uint32_t self_ = static_cast<uint32_t>(::gettid());
+  uint64_t node_ = 0, fh_ = 0;
+};
+
+// Returns the counter of an eventfd; 0: nothing was added.
+uint64_t CounterOf(const UniqueFd& eventfd) {
+  uint64_t count = 0;
+  return ::read(eventfd.get(), &count, sizeof(count)) == sizeof(count) ? count : 0;
+}
+
+TEST_F(IoctlTest, OthersAreNotKnown) {
+  EXPECT_EQ(Ask1(_IO('f', 1)).error, ENOTTY);
+  EXPECT_EQ(Ask1(_IO('S', 8)).error, ENOTTY);
+  EXPECT_EQ(Ioctl(node_, 999, SALIUS_IOC_DSYNC).error, EBADF);
+  EXPECT_EQ(Ask1(SALIUS_IOC_NOTIFY, "short").error, EINVAL);
+  EXPECT_EQ(Ask1(SALIUS_IOC_WAIT, "short").error, EINVAL);
+  EXPECT_EQ(Ask1(SALIUS_IOC_EARLY, BytesOf(uint32_t{1})).error, EPERM);
+  EXPECT_EQ(Ask1(SALIUS_IOC_GATE).error, ENOTSUP);
+}
+
+TEST_F(IoctlTest, MarksAreThoseOfTheStream) {
+  const Answer answer = Ask1(SALIUS_IOC_WATERMARKS);
+  ASSERT_EQ(answer.error, 0);
+  const auto marks = Given<salius_watermarks>(answer);
+  EXPECT_EQ(marks.issued, Last());
+  EXPECT_EQ(marks.durable, fake().durable);
+  EXPECT_LT(marks.durable, marks.issued);
+}
+
+TEST_F(IoctlTest, OsyncDoesNotWait) {
+  EXPECT_EQ(Ask1(SALIUS_IOC_OSYNC).error, 0);
+  EXPECT_LT(fake().durable, Last());
+}
+
+TEST_F(IoctlTest, DsyncIsAnsweredWhenDurable) {
+  SendIoctl(node_, fh_, SALIUS_IOC_DSYNC);
+  EXPECT_FALSE(Next().has_value());
+  fake().CallHeld();
+  EXPECT_EQ(Next()->error, 0);
+  EXPECT_EQ(fake().durable, Last());
+}
+
+TEST_F(IoctlTest, DirectoriesTakeThem) {
+  const Answer opened = Ask(FUSE_OPENDIR, FUSE_ROOT_ID, BytesOf(fuse_open_in{}));
+  ASSERT_EQ(opened.error, 0);
+  const uint64_t fh = opened.As<fuse_open_out>().fh;
+  SendIoctl(FUSE_ROOT_ID, fh, SALIUS_IOC_DSYNC, "", /*directory=*/true);
+  fake().CallHeld();
+  EXPECT_EQ(Next()->error, 0);
+  EXPECT_EQ(Ioctl(FUSE_ROOT_ID, 999, SALIUS_IOC_OSYNC, "", /*directory=*/true).error, EBADF);
+}
+
+TEST_F(IoctlTest, NotificationComesWhenDurableAndNotEarlier) {
+  const UniqueFd event(::eventfd(0, EFD_NONBLOCK));
+  const Answer answer = AskNotify(event.get(), self_);
+  ASSERT_EQ(answer.error, 0);
+  EXPECT_EQ(Given<salius_ioc_notify>(answer).ticket, Last());
+  EXPECT_EQ(CounterOf(event), 0u);
+  fake().CallHeld();
+  EXPECT_EQ(CounterOf(event), 1u);
+  EXPECT_EQ(fake().durable, Last());
+}
+
+TEST_F(IoctlTest, NotificationOfAFullCounterBlocksNoThread) {
+  const UniqueFd event(::eventfd(0, EFD_NONBLOCK));
+  const uint64_t full = UINT64_MAX - 1;
+  ASSERT_EQ(::write(event.get(), &full, sizeof(full)), static_cast<ssize_t>(sizeof(full)));
+  ASSERT_EQ(::fcntl(event.get(), F_SETFL, 0), 0);  // a write would block
+  ASSERT_EQ(AskNotify(event.get(), self_).error, 0);
+  fake().CallHeld();
+  EXPECT_GE(CounterOf(event), full);
+}
+
+TEST_F(IoctlTest, NotificationNeedsAnEventfdOfAVisibleProcess) {
+  const UniqueFd event(::eventfd(0, EFD_NONBLOCK));
+  EXPECT_EQ(AskNotify(event.get(), 0).error, ENOTSUP);
+  EXPECT_EQ(AskNotify(-1, self_).error, EBADF);
+  EXPECT_EQ(AskNotify(1 << 20, self_).error, EBADF);
+  EXPECT_EQ(AskNotify(ends_[0], self_).error, EINVAL);
+  EXPECT_EQ(AskNotify(event.get(), self_, /*flags=*/1).error, EINVAL);
+}
+
+TEST_F(IoctlTest, WaitEndsWhenDurableOrAtItsTime) {
+  EXPECT_EQ(AskWait(Last() + 1, -1).error, EINVAL);
+  EXPECT_EQ(AskWait(0, -1).error, 0);
+  EXPECT_EQ(AskWait(Last(), 0).error, ETIMEDOUT);
+  for (int i = 0; i < 3; ++i) {
+    SendWait(Last(), 1'000'000);
+    EXPECT_EQ(NextSoon().error, ETIMEDOUT);
+  }
+  SendWait(Last(), INT64_MAX);
+  SendWait(Last(), -1);
+  EXPECT_FALSE(Next().has_value());
+  fake().CallHeld();
+  EXPECT_EQ(Next()->error, 0);
+  EXPECT_EQ(Next()->error, 0);
+  EXPECT_EQ(AskWait(Last(), 0).error, 0);
+}
+
+TEST_F(IoctlTest, FailedVolumeEndsWaitsAndNotifies) {
+  const UniqueFd event(::eventfd(0, EFD_NONBLOCK));
+  ASSERT_EQ(AskNotify(event.get(), self_).error, 0);
+  SendIoctl(node_, fh_, SALIUS_IOC_DSYNC);
+  SendWait(Last(), INT64_MAX);
+  fake().Fail(absl::InternalError("planned by the test"));
+  fake().CallHeld();
+  EXPECT_EQ(Next()->error, EIO);
+  EXPECT_EQ(Next()->error, EIO);
+  EXPECT_EQ(CounterOf(event), 1u);
+  EXPECT_EQ(AskWait(Last(), 0).error, EIO);
+  EXPECT_EQ(Ask1(SALIUS_IOC_OSYNC).error, EIO);
+  EXPECT_EQ(Ask1(SALIUS_IOC_DSYNC).error, EIO);
 }
 
 }  // namespace

@@ -40,6 +40,9 @@ Lines Join(std::initializer_list<Lines> parts) {
   return all;
 }
 
+INSTANTIATE_TEST_SUITE_P(Output, SubjectTest,
+                         testing::Values(Case{"output_pipes", {}}, Case{"output_sockets", {}}));
+
 INSTANTIATE_TEST_SUITE_P(
     Open, SubjectTest,
     testing::Values(

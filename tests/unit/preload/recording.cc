@@ -124,6 +124,8 @@ class Recording final : public salius::direct::Files {
     Line("sync-all");
     return sync_;
   }
+  bool IsOfVolume(int) const override { return false; }
+  bool OweDirectory(int) override { return false; }
   void AfterFork() override { Line("after-fork"); }
 
  private:

@@ -16,7 +16,7 @@ int main(int count, char** arguments) {
   const struct subject_case* all[] = {open_cases, write_cases,   sync_cases,
                                       map_cases,  close_cases,   name_cases,
                                       aio_cases,  process_cases, thread_cases,
-                                      error_cases};
+                                      error_cases, output_cases};
   subject_path = arguments[0];
   for (size_t i = 0; count > 1 && i < sizeof(all) / sizeof(all[0]); ++i) {
     for (const struct subject_case* at = all[i]; at->name != NULL; ++at) {

@@ -21,6 +21,7 @@ extern const struct subject_case map_cases[];
 extern const struct subject_case close_cases[];
 extern const struct subject_case error_cases[];
 extern const struct subject_case name_cases[];
+extern const struct subject_case output_cases[];
 extern const struct subject_case aio_cases[];
 extern const struct subject_case process_cases[];
 extern const struct subject_case thread_cases[];

@@ -35,6 +35,9 @@ const Names& Calls() {
       "posix_fallocate64", "sendfile", "sendfile64", "copy_file_range", "splice", "aio_write",
       "aio_write64", "aio_fsync", "aio_fsync64", "aio_read", "aio_error", "aio_return",
       "aio_suspend", "aio_cancel", "lio_listio", "lio_listio64", "io_setup", "io_submit",
+      // Pipes and sockets.
+      "pipe", "pipe2", "socketpair", "send", "sendto", "sendmsg", "sendmmsg", "connect", "shutdown",
+      "tee", "vmsplice",
       // Names and attributes.
       "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink",
       "unlinkat", "remove", "mkdir", "mkdirat", "rmdir", "chmod", "fchmod", "fchmodat", "chown",

@@ -22,6 +22,20 @@ TEST(RunCommandTest, WordsAfterTheDashesAreTheCommands) {
   EXPECT_EQ(command->command, (std::vector<std::string>{"sh", "-c", "--stats --", "--"}));
 }
 
+TEST(RunCommandTest, ContractIsSyncUnlessItIsGiven) {
+  EXPECT_EQ(ParseRunCommand({"--direct", "d", "--", "true"})->commit, "sync");
+  const absl::StatusOr<RunCommand> command = ParseRunCommand(
+      {"--direct", "d", "--commit=external", "--trigger=output", "--", "true"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->commit, "external");
+  EXPECT_EQ(command->trigger, "output");
+}
+
+TEST(RunCommandTest, TriggerWithoutExternalIsRefused) {
+  EXPECT_NE(ErrorOf({"--direct", "d", "--trigger=output", "--", "true"}).find("--commit=external"),
+            std::string::npos);
+}
+
 TEST(RunCommandTest, MissingPartsAreNamed) {
   EXPECT_NE(ErrorOf({"--", "true"}).find("--direct DIR is missing"), std::string::npos);
   EXPECT_NE(ErrorOf({"--direct", "/srv/d"}).find("the command is missing"), std::string::npos);

@@ -106,7 +106,27 @@ absl::Status FakeStream::WaitDurable(Seq seq) {
   return absl::OkStatus();
 }
 
-void FakeStream::WhenDurable(Seq seq, DurableCallback done) { std::move(done)(WaitDurable(seq)); }
+void FakeStream::WhenDurable(Seq seq, DurableCallback done) {
+  {
+    absl::MutexLock lock(&mu);
+    if (hold_callbacks) {
+      held_.emplace_back(seq, std::move(done));
+      return;
+    }
+  }
+  std::move(done)(WaitDurable(seq));
+}
+
+void FakeStream::CallHeld() {
+  std::vector<std::pair<Seq, DurableCallback>> held;
+  {
+    absl::MutexLock lock(&mu);
+    held.swap(held_);
+    for (auto& one : notified) held.push_back(std::move(one));
+    notified.clear();
+  }
+  for (auto& [seq, done] : held) std::move(done)(WaitDurable(seq));
+}
 
 absl::Status FakeStream::WaitApplied(Seq seq) {
   SALIUS_RETURN_IF_ERROR(WaitDurable(seq));

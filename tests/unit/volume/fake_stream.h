@@ -48,6 +48,9 @@ class FakeStream final : public RecordStream {
   std::vector<RecordRef> Issued(Op op);
   // Applies the next `count` records.
   void ApplySome(size_t count);
+  // Makes everything durable that held callbacks (and `notified`) wait for, unless the stream has
+  // failed, and calls them.
+  void CallHeld();
   // Makes every later call return the error.
   void Fail(const absl::Status& status);
 
@@ -68,6 +71,7 @@ class FakeStream final : public RecordStream {
   // Whether the sink learns of a checkpoint at once. Otherwise as when its thread is late.
   bool reports_checkpoints = false;
   int syncs = 0;
+  bool hold_callbacks = false;  // WhenDurable keeps its callbacks until CallHeld
   // Calls of watermarks by other threads than the one that made the stream.
   mutable int looks_of_others = 0;
 
@@ -77,6 +81,7 @@ class FakeStream final : public RecordStream {
   ApplySink& sink_;
   const std::thread::id maker_ = std::this_thread::get_id();
   absl::Mutex apply_mu_;
+  std::vector<std::pair<Seq, DurableCallback>> held_ ABSL_GUARDED_BY(mu);
   uint64_t last_time_ns_ ABSL_GUARDED_BY(mu) = 0;
   FileId next_id_;
 };

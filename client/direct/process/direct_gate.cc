@@ -1,0 +1,132 @@
+#include "client/direct/process/direct_gate.h"
+
+#include <cerrno>
+
+#include "client/direct/window/waits.h"
+
+namespace salius::direct {
+namespace {
+
+// With records sent when an output waits, these many bytes are sent before.
+constexpr uint64_t kBatchBytes = 256u << 10;
+
+// A new pipe or socket may have any of this many places.
+constexpr size_t kPlaces = 8;
+constexpr unsigned kInodeBits = 44;
+
+// Returns the word of a pipe or socket; 0: it has none.
+uint64_t WordOf(uint64_t device, uint64_t inode) {
+  if (inode >> kInodeBits != 0 || device >> (64 - kInodeBits) != 0) return 0;
+  return device << kInodeBits | inode;
+}
+
+size_t FirstPlace(uint64_t word) {
+  return (word * 0x9E3779B97F4A7C15) >> 32 & (kInsideSlots - 1) & ~(kPlaces - 1);
+}
+
+bool Checkpointed(const SharedWindow& window, uint64_t epoch) {
+  return window.header().clean_epoch.load() >= epoch;
+}
+
+bool Durable(const SharedWindow& window, uint64_t seq) { return window.durable() >= seq; }
+
+}  // namespace
+
+bool DirectGate::Pending() const {
+  const Header& header = window_.header();
+  return window_.durable() < window_.window().issued() ||
+         header.promises.owed_epoch.load() > header.clean_epoch.load();
+}
+
+int DirectGate::Await() {
+  Header& header = window_.header();
+  Promises& promises = header.promises;
+  const Seq upto = window_.window().issued();
+  const uint64_t owed = promises.owed_epoch.load();
+  promises.outputs.fetch_add(1, std::memory_order_relaxed);
+  bool asked = false;
+  for (;;) {
+    const PhaseWord phase = window_.phase();
+    if (Durable(window_, upto) && Checkpointed(window_, owed)) return 0;
+    if (phase.phase() == Phase::kFailed || phase.phase() == Phase::kEnded ||
+        !acknowledged_.CoordinatorLives()) {
+      promises.refused.fetch_add(1, std::memory_order_relaxed);
+      return EIO;
+    }
+    if (!asked && !Checkpointed(window_, owed)) {
+      uint64_t wanted = header.epoch_wanted.load();
+      while (wanted < owed && !header.epoch_wanted.compare_exchange_weak(wanted, owed)) {
+      }
+      Kick(window_, kTroubleCheckpoint);
+      promises.paid_outputs.fetch_add(1, std::memory_order_relaxed);
+      asked = true;
+    }
+    // A dead coordinator and a failed volume are found above.
+    if (!Durable(window_, upto) && phase.phase() == Phase::kReplicated) {
+      acknowledged_.Wait(upto, phase);
+    } else if (!Durable(window_, upto)) {
+      acknowledged_.WaitForNews(phase, Durable, upto);
+    } else {
+      acknowledged_.WaitForNews(phase, Checkpointed, owed);
+    }
+  }
+}
+
+void DirectGate::MakeInside(uint64_t device, uint64_t inode) {
+  const uint64_t word = WordOf(device, inode);
+  if (word == 0) return;
+  std::atomic<uint64_t>* const inside = window_.header().promises.inside;
+  const size_t first = FirstPlace(word);
+  for (size_t i = 0; i < kPlaces; ++i) {
+    uint64_t free = 0;
+    if (inside[first + i].compare_exchange_strong(free, word) || free == word) return;
+  }
+  inside[first + inode % kPlaces].store(word);
+}
+
+bool DirectGate::Inside(uint64_t device, uint64_t inode) const {
+  const uint64_t word = WordOf(device, inode);
+  const Promises& promises = window_.header().promises;
+  if (word == 0 || promises.passed.load() != 0) return false;
+  const size_t first = FirstPlace(word);
+  for (size_t i = 0; i < kPlaces; ++i) {
+    if (promises.inside[first + i].load() == word) return true;
+  }
+  return false;
+}
+
+void DirectGate::Passed() { window_.header().promises.passed.store(1); }
+
+void DirectGate::EndEarly(gate::EarlyEnd reason) {
+  window_.header().promises.early_end.fetch_or(reason);
+}
+
+void DirectGate::Owe() const {
+  Header& header = window_.header();
+  // The data is in the page cache before this look, and the sync of that number begins after it.
+  const uint64_t next = header.sync_epoch.load();
+  uint64_t owed = header.promises.owed_epoch.load();
+  while (owed < next && !header.promises.owed_epoch.compare_exchange_weak(owed, next)) {
+  }
+}
+
+void DirectGate::SendSoon() const {
+  const Header& header = window_.header();
+  const Window& slots = window_.window();
+  const Seq sent = header.sent.load();
+  const Seq issued = slots.issued();
+  if (sent >= issued) return;
+  if (header.promises.lazy.load(std::memory_order_relaxed) != 0 && sent >= slots.checkpoint() &&
+      slots.BytesUpTo(issued) - slots.BytesUpTo(sent) < kBatchBytes) {
+    return;
+  }
+  acknowledged_.SendReady();
+}
+
+void DirectGate::CountEarly(bool owed) const {
+  Promises& promises = window_.header().promises;
+  promises.early_syncs.fetch_add(1, std::memory_order_relaxed);
+  if (owed) promises.owed_syncs.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace salius::direct

@@ -1,0 +1,45 @@
+// The gate of a direct volume, on the shared window.
+//
+// Two things are pending there. Records: everything up to `issued` that is not durable. And syncs
+// that are owed: a sync of an uncovered file, or of a directory, that returned early notes the
+// number of the coordinator's next sync before it returns. That sync begins after it, so it covers
+// what the file had. An output waits until the sync has been made and noted.
+//
+// Needs the standard library, POSIX and ISA-L only; never allocates.
+#pragma once
+
+#include <cstdint>
+
+#include "client/direct/process/acknowledged.h"
+#include "client/direct/window/layout.h"
+#include "client/gate/gate.h"
+
+namespace salius::direct {
+
+class DirectGate final : public gate::Gate {
+ public:
+  DirectGate() = default;
+  DirectGate(const SharedWindow& window, const Acknowledged& acknowledged)
+      : window_(window), acknowledged_(acknowledged) {}
+
+  bool Pending() const override;
+  int Await() override;
+  void MakeInside(uint64_t device, uint64_t inode) override;
+  bool Inside(uint64_t device, uint64_t inode) const override;
+  void Passed() override;
+  void EndEarly(gate::EarlyEnd reason) override;
+
+  // Returns whether sync calls may return early now.
+  bool Early() const { return window_.header().promises.early_end.load() == 0; }
+  // Notes that the present page cache must be on the disk before the next output.
+  void Owe() const;
+  // Sends the records that are complete, if that is due: at once, or when they are many.
+  void SendSoon() const;
+  void CountEarly(bool owed) const;
+
+ private:
+  SharedWindow window_;
+  Acknowledged acknowledged_;
+};
+
+}  // namespace salius::direct

@@ -1,0 +1,127 @@
+#include "client/preload/gating.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "client/gate/descriptor_kind.h"
+#include "client/preload/library.h"
+#include "client/preload/section.h"
+
+namespace salius::preload {
+namespace {
+
+// Reads a hexadecimal number and moves `at` behind it.
+uint64_t ReadHex(const char*& at) {
+  uint64_t value = 0;
+  for (;; ++at) {
+    const char digit = *at;
+    if (digit >= '0' && digit <= '9') {
+      value = value << 4 | static_cast<uint64_t>(digit - '0');
+    } else if (digit >= 'a' && digit <= 'f') {
+      value = value << 4 | static_cast<uint64_t>(digit - 'a' + 10);
+    } else {
+      return value;
+    }
+  }
+}
+
+}  // namespace
+
+constinit Gating gating;
+
+bool Gating::IsWatched() { return Raw(SYS_prctl, gate::kGateProbe, 0, 0, 0, 0) == -EALREADY; }
+
+void Gating::Start(gate::Gate& gate, const char* held) {
+  while (held != nullptr && *held != '\0' && held_count_ < kMostHeld) {
+    Held& one = held_[held_count_];
+    one.device = ReadHex(held);
+    if (*held++ != ':') break;
+    one.inode = ReadHex(held);
+    ++held_count_;
+    if (*held++ != ',') break;
+  }
+  gate_.store(&gate, std::memory_order_release);
+}
+
+bool Gating::IsHeld(uint64_t device, uint64_t inode) const {
+  for (int i = 0; i < held_count_; ++i) {
+    if (held_[i].device == device && held_[i].inode == inode) return true;
+  }
+  return false;
+}
+
+bool Gating::Leads(int fd, bool closes) const {
+  struct stat status;
+  if (Raw(SYS_fstat, fd, &status) != 0) return false;  // the kernel says why
+  const bool regular = S_ISREG(status.st_mode);
+  const bool in_volume = 
+      regular && !closes &&
+      (library.descriptors().Get(fd).tracked() || library.files().IsOfVolume(fd));
+  const bool inside = !regular && gate_.load()->Inside(status.st_dev, status.st_ino);
+  const gate::Kind kind = gate::KindOf(status.st_mode, status.st_rdev, in_volume, inside);
+  if (!closes) return kind != gate::Kind::kInside;
+  return kind == gate::Kind::kStream && !IsHeld(status.st_dev, status.st_ino);
+}
+
+bool Gating::Outside(int fd) const { return Leads(fd, false); }
+
+Gating::Verdict Gating::WaitNow() {
+  Section section;
+  // The wait may need a lock that this thread holds.
+  if (!section.whole()) return Verdict::kLeave;
+  return gate_.load()->Await() == 0 ? Verdict::kGo : Verdict::kFail;
+}
+
+Gating::Verdict Gating::Wait(int fd, bool closes) {
+  if (!gate_.load(std::memory_order_relaxed)->Pending() || !Leads(fd, closes)) return Verdict::kGo;
+  return WaitNow();
+}
+
+Gating::Verdict Gating::BeforeName(int directory, const char* path) {
+  if (!gate_.load(std::memory_order_relaxed)->Pending()) return Verdict::kGo;
+  char parent[PATH_MAX];
+  const size_t length = path == nullptr ? PATH_MAX : strnlen(path, PATH_MAX);
+  if (length == 0 || length >= PATH_MAX) return Verdict::kGo;  // the kernel refuses it
+  memcpy(parent, path, length + 1);
+  char* const slash = strrchr(parent, '/');
+  if (slash == nullptr) {
+    strcpy(parent, ".");
+  } else {
+    slash[slash == parent ? 1 : 0] = '\0';
+  }
+  const long folder =
+      Raw(SYS_openat, directory, parent, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOCTTY);
+  if (folder < 0) return Verdict::kLeave;
+  struct stat status;
+  const bool link =
+      Raw(SYS_newfstatat, directory, path, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+      S_ISLNK(status.st_mode);
+  const bool ours = library.files().IsOfVolume(static_cast<int>(folder));
+  Raw(SYS_close, folder);
+  return ours && !link ? Verdict::kGo : WaitNow();
+}
+
+void Gating::Made(const int* fds, int count) {
+  if (!on()) return;
+  for (int i = 0; i < count; ++i) {
+    struct stat status;
+    if (Raw(SYS_fstat, fds[i], &status) == 0) {
+      gate_.load()->MakeInside(status.st_dev, status.st_ino);
+    }
+  }
+}
+
+void Gating::Passes(int fd) {
+  if (on() && Outside(fd)) gate_.load()->Passed();
+}
+
+void Gating::Lends(int fd) {
+  if (on() && Outside(fd)) gate_.load()->EndEarly(gate::kLentPages);
+}
+
+}  // namespace salius::preload

@@ -1,0 +1,239 @@
+"""External synchrony on a direct volume: what a process outside hears of a write, and when.
+
+The program under salius-run writes to a covered file, syncs it, and makes one output. While the
+replicas are stopped the sync must return, and the output must not arrive. When the replicas run
+again it arrives. The control has no gate and no sync: there the output arrives at once, although
+nothing is durable.
+"""
+import ctypes
+import fcntl
+import os
+import pty
+import select
+import socket
+import struct
+import subprocess
+import sys
+
+from harness.direct import DirectCase
+from harness.proc import Proc
+from harness.run import current, wait_until
+
+# Covers the file, waits for a line, writes, syncs, makes the output. Then it prints how long the
+# sync and the output took. Its words: the volume, a directory outside, whether it syncs.
+PROGRAM = """
+import ctypes, fcntl, mmap, os, signal, socket, struct, subprocess, sys, termios, threading, time
+volume, out, syncs = sys.argv[1], sys.argv[2], sys.argv[3] == "sync"
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open(volume + "/f", os.O_CREAT | os.O_RDWR, 0o600)
+def save(text):
+    os.pwrite(fd, text, 0)
+    begun = time.monotonic()
+    if syncs: os.fsync(fd)
+    return time.monotonic() - begun
+def fifo(): return os.open(out + "/fifo", os.O_WRONLY)
+def datagram():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.connect(out + "/datagram")
+    return s
+# A system call instruction of our own: mov rax, rdi; ...; syscall; ret
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex("4889f84889f74889d64889ca0f05c3"))
+raw = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_long)(
+    ctypes.addressof(ctypes.c_char.from_buffer(code)))
+%(prepare)s
+save(b"first")
+print("ready", flush=True)
+save(b"covered")
+print("ready", flush=True)
+sys.stdin.readline()
+synced = save(b"second")
+begun = time.monotonic()
+def output():
+%(output)s
+output()
+print("took %%f %%f" %% (synced, time.monotonic() - begun), flush=True)
+sys.stdin.readline()
+"""
+
+# A process outside: says what it hears, on standard output.
+LISTENER = """
+import ctypes, os, signal, sys
+buffer = ctypes.create_string_buffer(b"silent")
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print(os.getpid(), ctypes.addressof(buffer), flush=True)
+while True:
+    if signal.sigtimedwait([signal.SIGUSR1], 0.02) or buffer.raw[:5] == b"heard":
+        print("heard", flush=True)
+        sys.exit()
+"""
+
+HOLD_S = 0.4  # the output is awaited for so long while it must not come
+
+# Each leak: code before the first sync, code of the output, the channel on which it is heard.
+LEAKS = {
+    "write": ("f = fifo()", "os.write(f, b'heard')", "fifo"),
+    "writev": ("f = fifo()", "os.writev(f, [b'he', b'ard'])", "fifo"),
+    "send": ("s = datagram()", "s.send(b'heard')", "datagram"),
+    "sendto": ("s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)", "s.sendto(b'heard', out + '/datagram')",
+               "datagram"),
+    "sendmsg": ("s = datagram()", "s.sendmsg([b'heard'])", "datagram"),
+    "sendfile": ("f, w = fifo(), os.open(volume + '/f', os.O_RDONLY)", "os.sendfile(f, w, 0, 5)", "fifo"),
+    "splice": ("f = fifo(); r, w = os.pipe(); os.write(w, b'heard')", "os.splice(r, f, 5)", "fifo"),
+    "tee": ("f = fifo(); r, w = os.pipe(); os.write(w, b'heard')", "libc.tee(r, f, 5, 0)", "fifo"),
+    "vmsplice": ("f = fifo(); b = ctypes.create_string_buffer(b'heard')",
+                 "libc.vmsplice(f, struct.pack('QQ', ctypes.addressof(b), 5), 1, 0)", "fifo"),
+    "stdio": ("f = libc.fdopen; f.restype = ctypes.c_void_p; f = f(fifo(), b'w')",
+              "libc.fputs(b'heard', ctypes.c_void_p(f)); libc.fflush(ctypes.c_void_p(f))", "fifo"),
+    "raw system call": ("f = fifo()", "raw(1, f, b'heard', 5)", "fifo"),
+    "child": ("f = fifo()", "subprocess.run(['sh', '-c', 'echo heard >&%d' % f], pass_fds=[f])", "fifo"),
+    "forked child": ("f = fifo()", "pid = os.fork()\nif pid == 0: os.write(f, b'heard'); os._exit(0)\nos.waitpid(pid, 0)",
+                     "fifo"),
+    "thread": ("f = fifo()", "t = threading.Thread(target=os.write, args=(f, b'heard')); t.start(); t.join()", "fifo"),
+    "close of a pipe": ("f = fifo()", "os.close(f)", "fifo"),
+    "close of a socket": ("s = socket.socket(socket.AF_UNIX); s.connect(out + '/stream')", "s.close()", "stream"),
+    "connect": ("s = socket.socket(socket.AF_UNIX)", "s.connect(out + '/listener')", "listener"),
+    "shutdown": ("s = socket.socket(socket.AF_UNIX); s.connect(out + '/stream')", "s.shutdown(1)", "stream"),
+    "dup2 over a pipe": ("f = fifo()", "os.dup2(0, f)", "fifo"),
+    "a new file outside": ("", "os.close(os.open(out + '/name', os.O_CREAT | os.O_WRONLY))", "name"),
+    "mkdir outside": ("", "os.mkdir(out + '/name')", "name"),
+    "rename outside": ("open(out + '/old', 'w').close()", "os.rename(out + '/old', out + '/name')", "name"),
+    "a file outside": ("f = os.open(out + '/file', os.O_WRONLY)", "os.write(f, b'heard')", "file"),
+    "a lock on a file outside": ("f = os.open(out + '/file', os.O_RDWR)", "fcntl.lockf(f, fcntl.LOCK_EX)", "lock"),
+    "flock of a file outside": ("f = os.open(out + '/file', os.O_RDWR)", "fcntl.flock(f, fcntl.LOCK_EX)", "flock"),
+    "a terminal": ("f = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)", "os.write(f, b'heard')", "terminal"),
+    "tcsendbreak": ("f = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)", "termios.tcsendbreak(f, 0)", None),
+    "signal": ("", "os.kill(LISTENER, signal.SIGUSR1)", "listening process"),
+    "process_vm_writev": ("b = ctypes.create_string_buffer(b'heard')",
+                          "libc.process_vm_writev(LISTENER, struct.pack('QQ', ctypes.addressof(b), 5), 1,"
+                          " struct.pack('QQ', MEMORY, 5), 1, 0)", "listening process"),
+    "ptrace": ("", "libc.ptrace(16, LISTENER, 0, 0)", None),
+    "exit": ("f = fifo()", "os._exit(0)", "fifo"),
+}
+
+
+class Leaks(DirectCase):
+
+    DELTA = "5s"
+
+    def setUp(self):
+        super().setUp()
+        self.count_ = 0
+
+    def listen(self):
+        """Makes the directory outside with all that a leak may use."""
+        self.count_ += 1
+        self.out = os.path.join(current().dir, "out%d-%d" % (id(self), self.count_))
+        os.mkdir(self.out)
+        os.mkfifo(self.out + "/fifo")
+        self.fifo = os.open(self.out + "/fifo", os.O_RDONLY | os.O_NONBLOCK)
+        open(self.out + "/file", "w").close()
+        self.datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.datagram.bind(self.out + "/datagram")
+        self.stream, self.listener = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        self.stream.bind(self.out + "/stream")
+        self.listener.bind(self.out + "/listener")
+        self.stream.listen()
+        self.listener.listen()
+        self.master, self.slave = pty.openpty()
+        self.process = subprocess.Popen([sys.executable, "-c", LISTENER], stdout=subprocess.PIPE, text=True)
+        self.pid, self.memory = self.process.stdout.readline().split()
+
+    def silence(self):
+        for fd in (self.fifo, self.master, self.slave):
+            os.close(fd)
+        for s in (self.datagram, self.stream, self.listener):
+            s.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def heard(self, channel, timeout):
+        """Waits for the output on that channel. Returns whether it came."""
+        fds = {"fifo": self.fifo, "datagram": self.datagram, "stream": self.accepted, "listener": self.listener,
+               "terminal": self.master, "listening process": self.process.stdout}
+        if channel in fds:
+            return bool(select.select([fds[channel]], [], [], timeout)[0])
+        try:
+            wait_until({"name": self.named, "file": self.written, "lock": self.locked, "flock": self.flocked}[channel],
+                       timeout, lambda: "silent")
+        except Exception:  # the time is over
+            return False
+        return True
+
+    def named(self):
+        return os.path.exists(self.out + "/name")
+
+    def written(self):
+        return os.path.getsize(self.out + "/file") > 0
+
+    def locked(self):
+        with open(self.out + "/file", "rb+") as f:
+            ask = struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0)
+            return struct.unpack("hhqqi", fcntl.fcntl(f, fcntl.F_GETLK, ask + b"\0" * 8)[:struct.calcsize("hhqqi")])[0] \
+                != fcntl.F_UNLCK
+
+    def flocked(self):
+        with open(self.out + "/file", "rb+") as f:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    def begin(self, prepare, output, gated):
+        for word, value in (("TERMINAL", repr(os.ttyname(self.slave))), ("LISTENER", self.pid),
+                            ("MEMORY", self.memory)):
+            prepare, output = prepare.replace(word, value), output.replace(word, value)
+        output = "\n".join("    " + line for line in output.splitlines())
+        run = self.start(sys.executable, "-c", PROGRAM % {"prepare": prepare, "output": output}, self.directory, self.out,
+                         "sync" if gated else "none", options=("--commit=external",) if gated else (), pipe_in=True)
+        for _ in range(2):
+            self.assertEqual(run.popen.stdout.readline(), "ready\n", run.tail())
+        self.accepted = self.stream.accept()[0] if "/stream" in prepare else self.stream
+        return run
+
+    def go(self, run):
+        run.popen.stdin.write("\n")
+        run.popen.stdin.flush()
+
+    def leak(self, name, gated):
+        """Makes the output while the replicas are stopped. Returns whether it was heard meanwhile."""
+        prepare, output, channel = LEAKS[name]
+        self.listen()
+        try:
+            run = self.begin(prepare, output, gated)
+            for replica in self.rig_.replicas:
+                replica.stop()
+            try:
+                self.go(run)
+                early = self.heard(channel or "fifo", HOLD_S)
+                if early or not gated:
+                    return early
+            finally:
+                for replica in self.rig_.replicas:
+                    replica.cont()
+            if channel:
+                self.assertTrue(self.heard(channel, 20), name + ": it never came\n" + run.tail())
+            if name != "exit":
+                words = run.popen.stdout.readline().split()
+                self.assertEqual(words[:1], ["took"], run.tail())
+                self.assertLess(float(words[1]), HOLD_S / 2, name + ": the sync did not return early")
+                self.assertGreater(float(words[2]), HOLD_S / 2, name + ": the output did not wait")
+            run.popen.stdin.close()
+            self.assertEqual(run.wait(30), 0, run.tail())
+            return False
+        finally:
+            self.silence()
+
+    def test_outputs_wait_for_the_replicas(self):
+        for name in LEAKS:
+            with self.subTest(name):
+                self.assertFalse(self.leak(name, True), name + " was heard before the write was durable")
+
+    def test_outputs_do_not_wait_without_a_gate(self):
+        """The control: the recorder hears at once of what is in no replica."""
+        for name, (_, _, channel) in LEAKS.items():
+            if channel:
+                with self.subTest(name):
+                    self.assertTrue(self.leak(name, False), name + ": the test cannot hear it")
