@@ -8,6 +8,7 @@
 
 #include "client/api/ioctl.h"
 #include "client/fuse/front.h"
+#include "client/gate/rule.h"
 #include "common/check.h"
 #include "common/file.h"
 
@@ -34,8 +35,9 @@ bool ReadArgs(std::string_view bytes, Args* args) {
 
 bool Front::MayReturnEarly(const Handle& file, uint32_t tid) const {
   const OpenState state = StateOf(file.node);
-  return external_ != nullptr && !state.stored() && !state.MayHaveDirtyPages() &&
-         external_->insiders.Contains(tid);
+  return external_ != nullptr &&
+         gate::ReturnsEarly(external_->insiders.Contains(tid),
+                            /*mapped=*/state.stored() || state.MayHaveDirtyPages());
 }
 
 int Front::GrantEarly(Handle& file, uint32_t tid, bool on) const {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "client/fuse/kernel_order.h"
+#include "client/gate/rule.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/strings.h"
@@ -71,15 +72,15 @@ bool HeldAnswers::Take(int fd, const iovec* parts, int count) {
     asked = found->second;
     asked_.erase(found);
   }
-  // The answer is made, and shows no record that is issued from here on.
-  Seq seq = page_.AwaitedByOutput();
+  // The answer is made, and shows no record that is issued from here on. The look for the caller
+  // takes longer than the one at the page.
+  if (page_.AwaitedByOutput() == 0) return false;
+  gate::Asker asker;
+  asker.inside = insiders_.Contains(asked.tid);  // not answered yet, so its thread is alive
+  asker.fills_cache = asked.fills;
+  if (asker.inside && asked.fills) asker.last_change = last_change_(asked.nodeid);
+  const Seq seq = gate::AnswerWaitsFor(page_, asker);
   if (seq == 0) return false;
-  // The request is not answered, so its thread is alive.
-  if (insiders_.Contains(asked.tid)) {
-    if (!asked.fills) return false;
-    seq = last_change_(asked.nodeid);
-    if (page_.durable.load(std::memory_order_acquire) >= seq) return false;
-  }
   std::string answer;
   for (int i = 0; i < count; ++i) {
     answer.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);

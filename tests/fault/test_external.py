@@ -1,15 +1,17 @@
 """commit=external: a gated process's sync returns early, and every other process that looks waits
 until what it would see is durable. The replicas are silent meanwhile."""
 import errno
+import mmap
 import os
 import signal
+import sqlite3
 import sys
 import time
 
 from harness.case import Case
 from harness.gate import Agent
 from harness.rig import SMALL_LOG
-from harness.run import current, wait_until
+from harness.run import current, sh, wait_until
 
 # A silent replica is waited for, and the disk not asked to help, for five seconds: a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "20s")
@@ -249,6 +251,62 @@ class External(Case):
             wait()
             wait_until(lambda: insider.ask("files['gate'].marks()[0] == files['gate'].marks()[1]"), 20, "durable")
             self.assertLess(time.monotonic() - begin, 4, "not before the five seconds")
+
+    def test_state_seen_from_outside_survives_a_power_cut(self):
+        rig = self.rig(m=2, acks=2, size_mb=256)
+        seen_last = 0
+        for round_ in self.rounds("power cuts", self.count(3, 100), lambda: "nothing seen was lost"):
+            rig.mount("commit=external,trigger=%s" % self.rng.choice(("eager", "output")), mode="replicated")
+            insider, outsider = self.insider(rig, "i%d" % round_), self.agent("o%d" % round_)
+            name = "f%d" % round_
+            self.opened(insider, rig, name, "os.O_WRONLY | os.O_CREAT | os.O_APPEND")
+            insider.start("[(os.write(files[%r], b'%%07d\\n' %% i), os.fsync(files[%r])) for i in range(10 ** 6)]"
+                          % (name, name))
+            looks = self.rng.randint(5, 300)
+            seen = outsider.ask("max(len(open(%r, 'rb').read()) for _ in range(%d))" % (rig.file(name), looks), 60)
+            rig.power_cut(shutdown_first=self.rng.random() < 0.5, also=insider.close)
+            outsider.close()
+            self.rng.choice(rig.replicas).restart()
+            done = rig.volume.recover()
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            with open(rig.backing_file(name), "rb") as f:
+                kept = f.read()
+            self.assertGreaterEqual(len(kept), seen)
+            self.assertEqual(kept, b"".join(b"%07d\n" % i for i in range(len(kept) // 8)))
+            seen_last += seen
+        self.report("%d bytes seen from outside, all there", seen_last)
+        self.assertGreater(seen_last, 0)
+
+    def test_programs_outside_work_as_under_sync(self):
+        rig = self.rig(m=2, acks=2, size_mb=256)
+        rig.mount("commit=external", mode="replicated")
+        with open(rig.file("p.c"), "w") as source:
+            source.write("#include <stdio.h>\nint main(void) { return puts(\"works\") < 0; }\n")
+        sh("gcc", "-o", rig.file("p"), rig.file("p.c"))
+        self.assertEqual(sh(rig.file("p")).stdout, "works\n")
+        table = sqlite3.connect(rig.file("table"))
+        self.assertEqual(table.execute("PRAGMA journal_mode=WAL").fetchone(), ("wal",))  # maps its index
+        table.execute("CREATE TABLE t (x)")
+        for i in range(20):
+            table.execute("INSERT INTO t VALUES (?)", (i,))
+            table.commit()
+        other = sqlite3.connect(rig.file("table"))
+        self.assertEqual(other.execute("SELECT count(*) FROM t").fetchone(), (20,))
+        other.close()
+        table.close()
+        sh("tar", "-C", rig.path, "-cf", rig.file("all.tar"), "p", "p.c")
+        os.mkdir(rig.file("copy"))
+        sh("tar", "-C", rig.file("copy"), "-xf", rig.file("all.tar"))
+        sh("cmp", rig.file("p"), rig.file("copy/p"))
+        with open(rig.file("mapped"), "wb+") as f:
+            f.truncate(8192)
+            with mmap.mmap(f.fileno(), 8192) as pages:
+                pages[4096:4102] = b"stored"
+                pages.flush()
+            f.seek(4096)
+            self.assertEqual(f.read(6), b"stored")
+        rig.mount_.umount()
+        self.assertEqual(sh(rig.backing_file("p")).stdout, "works\n")
 
     def test_daemon_that_ends_leaves_no_early_return(self):
         rig = self.external()

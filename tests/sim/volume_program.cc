@@ -26,9 +26,11 @@ constexpr size_t kMostWritten = 60;
 
 // ---- Judgement
 
-void VolumeSim::Acknowledge(Seq seq, const char* by) {
+void VolumeSim::Acknowledge(Seq seq, const char* by, const char* guarantee) {
   if (seq > acked_) trace_ ? trace_(absl::StrCat(by, " acknowledges ", seq)) : void();
-  acked_ = std::max(acked_, seq);
+  if (seq <= acked_) return;
+  acked_ = seq;
+  acked_by_ = guarantee;
 }
 
 bool VolumeSim::Judge(const Change& change, Seq before, const absl::Status& status) {
@@ -227,7 +229,7 @@ void VolumeSim::Write() {
              .effect = [=](TreeModel& tree) { tree.Write(id, offset, data); },
              .logged = model_.IsNamed(id)},
             before, written.status());
-  if (done && durable && model_.IsNamed(id)) Acknowledge(last_[id], "the write");
+  if (done && durable && !file.handle->early.load() && model_.IsNamed(id)) Acknowledge(last_[id], "the write");
 }
 
 void VolumeSim::Truncate() {
@@ -331,6 +333,7 @@ void VolumeSim::Sync(Handle& handle, ObjectId id) {
     return;
   }
   if (failed && model_.IsNamed(id)) Break("I8: a sync succeeds although the disk has failed");
+  if (handle.early.load()) return;  // its caller's outputs wait
   if (model_.IsNamed(id) && last_.contains(id)) Acknowledge(last_[id], "fsync");
 }
 

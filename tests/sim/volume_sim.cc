@@ -37,6 +37,11 @@ constexpr double kCutAfterRecovery = 0.2;
 constexpr double kClosed = 0.15;  // per session that does not die: it is closed
 constexpr double kWaits = 0.15;   // per session: names wait, as the control
 
+constexpr double kExternal = 0.7;  // per session of a lifetime that has such ones
+// One lifetime in three has them: the seeds of tests/sim/regressions/volume keep their events.
+constexpr uint64_t kExternalOf = 3;
+constexpr uint64_t kOutsideSeed = 0xBF58476D1CE4E5B9;
+
 constexpr char kInSync[] = "while the disk is synced";
 
 bool Changes(Call call) {
@@ -64,7 +69,12 @@ MemoryBacking::Options DiskOptions() {
 
 VolumeSim::VolumeSim(uint64_t seed, std::function<void(std::string)> trace,
                      const std::set<uint64_t>* without)
-    : random_(seed), trace_(std::move(trace)), without_(without), backing_(DiskOptions()) {
+    : random_(seed),
+      trace_(std::move(trace)),
+      without_(without),
+      outside_(seed ^ kOutsideSeed),
+      external_life_(seed % kExternalOf == kExternalOf - 1),
+      backing_(DiskOptions()) {
   backing_.OnEachCall([this](Call call) { return Decide(call); });
 }
 
@@ -151,6 +161,8 @@ void VolumeSim::StartSession() {
   acked_ = 0;
   disk_error_ = false;
   waits_ = random_.Chance(kWaits);
+  external_ = external_life_ && !waits_ && outside_.Chance(kExternal);
+  page_.Store(0, 0);
   const bool early = !waits_ || random_.Chance(0.5);  // otherwise with dirsync
   write_back_ = random_.Chance(0.5) ? 0 : 0.05;
   apply_error_ = random_.Chance(kDiskError) ? 0.03 : 0;
@@ -163,16 +175,20 @@ void VolumeSim::StartSession() {
   SALIUS_CHECK_OK(dirs);
   auto volume = Volume::OpenIn(
       std::move(*dirs), next_id_, kDescriptors,
-      VolumeOptions{.config = DefaultVolumeConfig(), .names_early = early, .dirsync = waits_},
+      VolumeOptions{.config = DefaultVolumeConfig(),
+                    .names_early = early,
+                    .dirsync = waits_,
+                    .contract = {.commit = external_ ? Commit::kExternal : Commit::kSync}},
       [&](ApplySink& sink) -> absl::StatusOr<std::unique_ptr<RecordStream>> {
         auto stream =
-            std::make_unique<VolumeStream>(sink, epoch_, log_, next_id_, doom_, random_, chances);
+            std::make_unique<VolumeStream>(sink, epoch_, log_, next_id_, doom_, random_, chances,
+                                           page_);
         stream_ = stream.get();
         return stream;
       });
   SALIUS_CHECK_OK(volume);
   volume_ = std::move(*volume);
-  Say("session ", epoch_, waits_ ? ", names wait" : "");
+  Say("session ", epoch_, waits_ ? ", names wait" : "", external_ ? ", external" : "");
 }
 
 // Runs a session until it ends or the process dies.
@@ -185,6 +201,7 @@ void VolumeSim::Session() {
   for (uint64_t i = 0; i < steps && Alive() && !Failed(); ++i) {
     stream_->Step();
     if (Alive() && !Failed()) Act();
+    if (external_ && Alive() && !Failed()) ActOutside();
   }
   if (Alive() && Failed()) {
     Say("the volume has failed: ", volume_->health().message());
@@ -400,7 +417,8 @@ Outcome VolumeSim::Run() {
               : random_.Chance(0.6)         ? log_.durable
                                     : log_.durable + random_.Below(issued - log_.durable + 1);
     if (decided < acked_) {
-      Break(absl::StrCat("I1: ", acked_, " is acknowledged, and only ", decided, " is durable"));
+      Break(absl::StrCat(acked_by_, ": ", acked_, " is acknowledged, and only ", decided,
+                         " is durable"));
       break;
     }
     const TreeModel expected = Expected(decided);

@@ -15,6 +15,7 @@
 //       and no name without its object
 //   I7  cut off and run again, recovery reaches the same tree; nothing is left in .salius
 //   I8  once the disk has failed no sync succeeds
+//   I9  what an output followed, or a process outside saw, is there (commit=external)
 //
 // cluster_sim.h simulates the session and the replicas below the stream, and data past the log.
 //
@@ -35,6 +36,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/gate/page.h"
 #include "client/volume/node.h"
 #include "client/volume/types.h"
 #include "client/volume/volume.h"
@@ -125,7 +127,7 @@ class VolumeSim {
   // Judges a call that returned `status`; `before`: the last record issued before it. Returns
   // whether the call succeeded.
   bool Judge(const Change& change, Seq before, const absl::Status& status);
-  void Acknowledge(Seq seq, const char* by);
+  void Acknowledge(Seq seq, const char* by, const char* guarantee = "I1");
   ObjectId AnyDir();
   ModelPlace AnyPlace(double there);
   ObjectId AnyObject(bool (ModelObject::*wanted)() const);
@@ -166,10 +168,26 @@ class VolumeSim {
   void ContinueListing(size_t index);
   void ContinueAny();
 
+  // ---- volume_outside.cc: commit=external
+  void ActOutside();
+  // Lets a gated process make an output.
+  void Output();
+  // Lets a process look, and sends its answer when that may be sent. `inside`: its outputs are
+  // gated.
+  void Look(bool inside);
+  // Lets the process that has a file of early return execute another program, or give it on: the
+  // next sync on it may be one of a process outside.
+  void SyncFromOutside();
+  // Waits for a record (0: none) on behalf of an answer or an output, which `by` names. Returns
+  // whether it is durable.
+  bool Waited(Seq seq, const char* by);
+
   Random random_;
   const std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   Outcome outcome_;
+  Random outside_;  // draws of commit=external only, so that other lifetimes keep their events
+  const bool external_life_;  // some sessions have commit=external
 
   MemoryBacking backing_;
   BackingFd root_, salius_, file_;
@@ -188,10 +206,13 @@ class VolumeSim {
   FileId next_id_ = kRootFileId + 1;
   Epoch epoch_ = 0;
   Seq acked_ = 0;
+  const char* acked_by_ = "I1";  // the guarantee by which
   bool same_life_ = false;  // the page cache outlived the process
 
   std::unique_ptr<Volume> volume_;
   VolumeStream* stream_ = nullptr;
+  bool external_ = false;  // commit=external
+  gate::Page page_;
   bool waits_ = false;  // each operation on names is durable when it returns
   const Caller caller_{.uid = kUser, .gid = kUser, .umask = kUmask};
   std::map<ObjectId, Node*> nodes_;  // those that the kernel knows

@@ -21,6 +21,7 @@ absl::Status VolumeStream::Usable() const { return doom_.dead() ? Dead() : failu
 
 void VolumeStream::SomeBecomeDurable() {
   log_.durable += random_.Below(issued() - log_.durable + 1);
+  Publish();
 }
 
 void VolumeStream::Step() {
@@ -45,6 +46,7 @@ absl::StatusOr<RecordRef> VolumeStream::Issue(RecordDraft draft) {
   header.checkpoint_mark = log_.checkpoint;
   log_.records.push_back(record);
   issued_.store(header.seq);
+  Publish();
   if (!doom_.Passes("after a record is stamped")) return Dead();
   // Another thread may see it become durable, and apply it, before this returns.
   if (random_.Chance(chances_.durable)) SomeBecomeDurable();
@@ -60,6 +62,7 @@ absl::Status VolumeStream::WaitDurable(Seq seq) {
   if (log_.durable >= seq) return absl::OkStatus();
   if (!doom_.Passes("before a record is durable")) return Dead();
   log_.durable = seq;
+  Publish();
   if (random_.Chance(chances_.durable)) SomeBecomeDurable();
   return absl::OkStatus();
 }

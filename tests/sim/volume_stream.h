@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/gate/page.h"
 #include "client/session/applied_order.h"
 #include "client/session/record_stream.h"
 #include "common/ids.h"
@@ -66,16 +67,17 @@ struct StreamChances {
 
 class VolumeStream final : public RecordStream {
  public:
-  // `log` gets the records. Ids are handed out from `*next_id` on, which is moved.
+  // `log` gets the records, and `page` the marks. Ids are handed out from `*next_id` on, which is moved.
   VolumeStream(ApplySink& sink, Epoch epoch, StreamLog& log, FileId& next_id, Doom& doom,
-               Random& random, const StreamChances& chances)
+               Random& random, const StreamChances& chances, gate::Page& page)
       : sink_(sink),
         epoch_(epoch),
         log_(log),
         next_id_(next_id),
         doom_(doom),
         random_(random),
-        chances_(chances) {}
+        chances_(chances),
+        page_(page) {}
 
   // Lets other threads work for a moment.
   void Step();
@@ -103,6 +105,7 @@ class VolumeStream final : public RecordStream {
   // Returns an error when the process is dead or the volume has failed.
   absl::Status Usable() const;
   void SomeBecomeDurable();
+  void Publish() { page_.Store(issued(), log_.durable); }
   absl::Status ApplyTo(Seq seq);
 
   ApplySink& sink_;
@@ -112,6 +115,7 @@ class VolumeStream final : public RecordStream {
   Doom& doom_;
   Random& random_;
   const StreamChances chances_;
+  gate::Page& page_;
   const std::thread::id user_ = std::this_thread::get_id();
   std::atomic<Seq> issued_{0};  // for other threads
   absl::Status failure_;

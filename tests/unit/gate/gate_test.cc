@@ -27,6 +27,7 @@
 #include "client/gate/insiders.h"
 #include "client/gate/memory.h"
 #include "client/gate/messages.h"
+#include "client/gate/rule.h"
 #include "client/gate/server.h"
 #include "common/check.h"
 #include "common/file.h"
@@ -100,7 +101,7 @@ TEST_F(GateTest, OutputPassesWhenAllIsDurable) {
 TEST_F(GateTest, OutputWaitsUntilItsRecordIsDurable) {
   JoinIt();
   memory_->page().Store(7, 3);
-  EXPECT_FALSE(MayOutput(joined_));
+  ASSERT_FALSE(MayOutput(joined_));
   std::atomic<bool> made{false};
   std::thread output([&] {
     EXPECT_EQ(AwaitOutput(joined_), 0);
@@ -248,6 +249,13 @@ TEST_F(GateTest, ExecEndsRegistration) {
   });
   EXPECT_EQ(insiders_.size(), 1u);
   EXPECT_FALSE(insiders_.Contains(child.tid()));
+}
+
+TEST(GateRuleTest, EarlyReturnIsForGatedCallersWithoutSharedMaps) {
+  EXPECT_TRUE(ReturnsEarly(/*inside=*/true, /*mapped=*/false));
+  EXPECT_FALSE(ReturnsEarly(true, true));
+  EXPECT_FALSE(ReturnsEarly(false, false));
+  EXPECT_FALSE(ReturnsEarly(false, true));
 }
 
 TEST(ParseTgid, FindsTheProcess) {
