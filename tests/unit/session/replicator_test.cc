@@ -345,5 +345,41 @@ TEST_F(ReplicatorTest, LostRecordIsSentAgain) {
 // A replica that has the session from an earlier open, whose answer was lost, begins lower.
 // Another host may answer at the address that the replica had.
 
+TEST_F(ReplicatorTest, RecordKeptBackForAnOutputIsNoPartition) {
+  output_triggered_ = true;
+  Make(2, 2);
+  Heal(2);
+  out_ = {};
+  Issue();
+  // Longer than any partition time-out (100 ms), and shorter than an eighth of tau.
+  for (int64_t ms = 0; ms < 120; ms += 5) {
+    Tick(5);
+    Ack(0, 0);
+    Ack(1, 0);
+  }
+  EXPECT_TRUE(out_.sends.empty());
+  EXPECT_FALSE(out_.stable_wanted);
+  EXPECT_TRUE(core_->counting_acks());
+  Tick(10);
+  EXPECT_EQ(out_.sends.size(), 2u);
+  Ack(0, 1);
+  Ack(1, 1);
+  EXPECT_EQ(core_->durable(), 1u);
+}
+
+TEST_F(ReplicatorTest, CallerSendsRecordsKeptBackForAnOutput) {
+  output_triggered_ = true;
+  Make(2, 2);
+  Heal(2);
+  out_ = {};
+  Issue();
+  Issue();
+  EXPECT_TRUE(out_.sends.empty());
+  core_->Send(now_, SendWhen::kNow);
+  Take();
+  ASSERT_EQ(out_.sends.size(), 2u);
+  EXPECT_EQ(out_.sends[0].last, 2u);
+}
+
 }  // namespace
 }  // namespace salius

@@ -17,6 +17,7 @@ class ReplicatorTest : public testing::Test {
     ReplicatorOptions options;
     options.few = few;
     options.noticed = noticed_;
+    options.output_triggered = output_triggered_;
     options.replicas = replicas;
     options.acks = acks;
     options.delta_ns = 50 * kMs;
@@ -100,6 +101,7 @@ class ReplicatorTest : public testing::Test {
   }
 
   bool noticed_ = false;  // ReplicatorOptions::noticed of the next Make
+  bool output_triggered_ = false;  // likewise
   int64_t now_ = 1'000'000'000;
   OwnedWindow window_;
   std::optional<Replicator> core_;
