@@ -1,6 +1,8 @@
 """commit=ordered: synchronous calls wait for nothing, and a power cut leaves a prefix (I2). A dsync
 and a notification promise their operations (I1)."""
+import ctypes
 import errno
+import mmap
 import os
 import time
 
@@ -9,6 +11,7 @@ from harness.case import Case
 from harness.ops import Damage
 from harness.ordered_writer import salius
 from harness.rig import PATIENT, SMALL_LOG
+from harness.run import binary
 
 # A silent replica is waited for, and the disk not asked to help, for five seconds: a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "20s")
@@ -117,6 +120,37 @@ class Calls(Case):
                 self.assertEqual(os.eventfd_read(event), 1)
                 self.assertGreaterEqual(salius.watermarks(file).durable, ticket)
                 self.assertIn(rig.mount_.status()["contract"], ("ordered", "sync,fsync=osync"))
+
+    def test_library_covers_stores_through_a_shared_map(self):
+        rig, file = self.silent("commit=ordered")
+        library = ctypes.CDLL(binary("libsalius.so"), use_errno=True)
+        library.salius_notify.restype = ctypes.c_int64
+        library.salius_wait.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+        with open(rig.file("mapped"), "w+b") as mapped:
+            mapped.write(b"old!")
+            mapped.flush()
+            with mmap.mmap(mapped.fileno(), 4) as view:
+                issued = salius.watermarks(mapped).issued
+                view[:] = b"new!"
+                event = os.eventfd(0, os.EFD_NONBLOCK)
+                self.addCleanup(os.close, event)
+                ticket = library.salius_notify(mapped.fileno(), event)
+                self.assertGreater(ticket, issued, "the store is no record yet")
+                self.assertEqual(library.salius_osync(mapped.fileno()), 0)
+                self.assertEqual(library.salius_wait(mapped.fileno(), ticket, 10**6), -1)
+                self.assertEqual(ctypes.get_errno(), errno.ETIMEDOUT)
+                self.sound(rig)
+                self.assertEqual(library.salius_dsync(mapped.fileno()), 0)
+                self.assertEqual(library.salius_wait(mapped.fileno(), ticket, -1), 0)
+                marks = (ctypes.c_uint64 * 4)()
+                self.assertEqual(library.salius_watermarks(mapped.fileno(), marks), 0)
+                self.assertGreaterEqual(marks[2], ticket)
+                self.assertEqual(sorted(marks), list(marks))
+        rig.wait_applied()
+        with open(rig.backing_file("mapped"), "rb") as f:
+            self.assertEqual(f.read(), b"new!")
+        self.assertEqual(library.salius_osync(os.open("/dev/null", os.O_RDONLY)), -1)
+        self.assertIn(ctypes.get_errno(), (errno.ENOTTY, errno.EINVAL))
 
     def test_command_and_errors(self):
         rig = self.rig(m=2, acks=1, size_mb=256)
