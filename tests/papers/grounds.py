@@ -35,6 +35,7 @@ class Ground:
     words: tuple = ()
     check: object = None
     volume: object = None
+    output: str = ""  # of the last command
 
     def directory(self, name):
         """Makes a new directory there."""
@@ -54,6 +55,7 @@ class Ground:
                                                           done.stderr[-2000:]))
         if self.check:
             self.check()
+        self.output = done.stdout
         if shell:
             times = re.findall(r"^[0-9]{19}$", done.stdout, re.M)
             return (int(times[-1]) - int(times[0])) / 1e9

@@ -2,7 +2,7 @@
 """The programs whose time is measured. Stand-alone: each runs under salius-run, eatmydata, or as it is.
 
 usage: programs.py sqlite DIR TRANSACTIONS LINE_EVERY | append DIR RECORDS BYTES | save DIR TIMES BYTES
-       programs.py saves DIR | moves DIR
+       programs.py mail DIR SECONDS | saves DIR | moves DIR
 
 Prints a line of output where a user would see one, and at the end the seconds of the work, up to the
 moment at which the last line had been written: a line that waits is in them. `saves` and `moves` work
@@ -86,6 +86,26 @@ def saves(directory):
         say(str(version))
 
 
+def mail(directory, seconds):
+    """A mail server's work, as Filebench's varmail: a mail is made and synced, read, appended to and
+    synced, read, and an older one removed. Prints "mails N"."""
+    began, mails = time.monotonic(), 0
+    body = bytes(16 << 10)
+    while time.monotonic() - began < seconds:
+        path = os.path.join(directory, "mail%d" % mails)
+        for flags in (os.O_CREAT | os.O_EXCL, 0):
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | flags, 0o600)
+            os.write(fd, body)
+            os.fsync(fd)
+            os.pread(fd, 2 * len(body), 0)
+            os.close(fd)
+        if mails >= 100:
+            os.unlink(os.path.join(directory, "mail%d" % (mails - 100)))
+        mails += 1
+    say("mails %d" % mails)
+    return time.monotonic() - began
+
+
 def rows_at(version):
     """Returns how many rows the second table of `moves` has in that version."""
     step = version % (2 * ROWS // MOVED)
@@ -115,7 +135,7 @@ def main():
     endless = {"saves": saves, "moves": moves}.get(sys.argv[1])
     if endless:
         endless(sys.argv[2])
-    work = {"sqlite": sqlite, "append": append, "save": save}[sys.argv[1]]
+    work = {"sqlite": sqlite, "append": append, "mail": mail, "save": save}[sys.argv[1]]
     took = work(sys.argv[2], *map(int, sys.argv[3:]))
     say("seconds %.6f" % took)
 
