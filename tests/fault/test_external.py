@@ -60,11 +60,15 @@ class External(Case):
         return value
 
     def assert_waiting(self, rig, agents):
-        """Checks that none of these has an answer while records are not durable."""
-        for _ in range(LOOKS):
-            self.assertEqual([name for name, agent in agents.items() if agent.done()], [])
+        """Checks that none of these has an answer while records are not durable. On a busy machine
+        the disk may make them durable before the last look."""
+        for look in range(LOOKS):
+            answered = [name for name, agent in agents.items() if agent.done()]
             status = rig.mount_.status()
+            if look > 0 and status["durable"] == status["issued"]:
+                break
             self.assertLess(status["durable"], status["issued"], "the replicas were to be silent")
+            self.assertEqual(answered, [])
 
     def test_every_look_from_outside_waits_for_the_new_state(self):
         rig = self.external()
@@ -245,7 +249,7 @@ class External(Case):
             begin = time.monotonic()
             insider.ask("os.write(files['f'], b'x')")
             insider.ask("os.fsync(files['f'])")
-            for _ in range(LOOKS):
+            while time.monotonic() - begin < AT_ONCE_S:
                 status = rig.mount_.status()
                 self.assertLess(status["durable"], status["issued"])
             wait()
