@@ -19,6 +19,7 @@
 #include "client/preload/library.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
+#include "client/preload/volume_ioctl.h"
 #include "client/preload/section.h"
 
 namespace salius::preload {
@@ -190,6 +191,8 @@ SALIUS_INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   va_start(rest, request);
   void* argument = va_arg(rest, void*);
   va_end(rest);
+  int answer = 0;
+  if (salius::preload::VolumeIoctl(fd, request, argument, &answer)) return answer;
   if (!salius::preload::IsClone(request)) {
     const auto plain = [&] { return real_calls.ioctl(fd, request, argument); };
     if (salius::gate::IsHarmlessIoctl(static_cast<uint32_t>(request))) return plain();

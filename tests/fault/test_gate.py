@@ -237,3 +237,64 @@ class Leaks(DirectCase):
             if channel:
                 with self.subTest(name):
                     self.assertTrue(self.leak(name, False), name + ": the test cannot hear it")
+
+
+# Calls the Python module on a file of a direct volume. Its words: the volume, the module's directory.
+CALLS = """
+import errno, os, select, sys
+sys.path.insert(0, sys.argv[2])
+import salius
+fd = os.open(sys.argv[1] + "/f", os.O_CREAT | os.O_RDWR, 0o600)
+os.write(fd, b"first")
+salius.dsync(fd)
+event = os.eventfd(0, os.EFD_NONBLOCK)
+def error(call):
+    try:
+        call()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "none"
+print(error(lambda: salius.osync(fd)), error(lambda: salius.notify(fd, fd)),
+      error(lambda: salius.wait(fd, 2 ** 39, 0)), flush=True)
+print("ready", flush=True)
+sys.stdin.readline()
+os.pwrite(fd, b"second", 0)
+ticket = salius.notify(fd, event)
+silent = not select.select([event], [], [], 0.1)[0]
+late = error(lambda: salius.wait(fd, ticket, 0.05))
+mark = salius.watermarks(fd)
+open(sys.argv[3], "w").write("asked")
+salius.wait(fd, ticket, 60)
+heard = bool(select.select([event], [], [], 60)[0])
+print(silent, late, mark.durable < mark.issued, heard, os.eventfd_read(event), flush=True)
+"""
+
+MODULE = os.path.join(os.path.dirname(__file__), "..", "..", "client", "api", "python")
+
+
+class Calls(DirectCase):
+
+    DELTA = "5s"
+
+    def test_notice_comes_when_durable_and_osync_is_refused(self):
+        for options in ((), ("--commit=external",)):
+            with self.subTest(options):
+                asked = os.path.join(current().dir, "asked%d" % len(options))
+                run = self.start(sys.executable, "-c", CALLS, self.directory, MODULE, asked, options=options, pipe_in=True)
+                self.assertEqual(run.popen.stdout.readline(), "ENOTSUP EINVAL EINVAL\n", run.tail())
+                self.assertEqual(run.popen.stdout.readline(), "ready\n", run.tail())
+                for replica in self.rig_.replicas:
+                    replica.stop()
+                try:
+                    run.popen.stdin.write("\n")
+                    run.popen.stdin.close()
+                    # Under external synchrony making the file waits too.
+                    if not options:
+                        wait_until(lambda: os.path.exists(asked) and os.path.getsize(asked), 20, run.tail)
+                    else:
+                        self.assertFalse(select.select([run.popen.stdout], [], [], HOLD_S)[0])
+                finally:
+                    for replica in self.rig_.replicas:
+                        replica.cont()
+                self.assertEqual(run.popen.stdout.readline(), "True ETIMEDOUT True True 1\n", run.tail())
+                self.assertEqual(run.wait(30), 0, run.tail())

@@ -1,7 +1,9 @@
 #include "client/direct/process/direct_gate.h"
 
+#include <algorithm>
 #include <cerrno>
 
+#include "client/direct/window/system.h"
 #include "client/direct/window/waits.h"
 
 namespace salius::direct {
@@ -9,6 +11,9 @@ namespace {
 
 // With records sent when an output waits, these many bytes are sent before.
 constexpr uint64_t kBatchBytes = 256u << 10;
+
+// A wait with a limit looks again after this time.
+constexpr int64_t kBriefNs = 1'000'000;
 
 // A new pipe or socket may have any of this many places.
 constexpr size_t kPlaces = 8;
@@ -39,37 +44,55 @@ bool DirectGate::Pending() const {
 }
 
 int DirectGate::Await() {
-  Header& header = window_.header();
-  Promises& promises = header.promises;
+  Promises& promises = window_.header().promises;
   const Seq upto = window_.window().issued();
   const uint64_t owed = promises.owed_epoch.load();
   promises.outputs.fetch_add(1, std::memory_order_relaxed);
+  if (!Checkpointed(window_, owed)) promises.paid_outputs.fetch_add(1, std::memory_order_relaxed);
+  const int error = AwaitMarks(upto, owed, -1);
+  if (error != 0) promises.refused.fetch_add(1, std::memory_order_relaxed);
+  return error;
+}
+
+int DirectGate::AwaitMarks(Seq upto, uint64_t epoch, int64_t until_ns) {
+  Header& header = window_.header();
   bool asked = false;
   for (;;) {
     const PhaseWord phase = window_.phase();
-    if (Durable(window_, upto) && Checkpointed(window_, owed)) return 0;
+    if (Durable(window_, upto) && Checkpointed(window_, epoch)) return 0;
     if (phase.phase() == Phase::kFailed || phase.phase() == Phase::kEnded ||
         !acknowledged_.CoordinatorLives()) {
-      promises.refused.fetch_add(1, std::memory_order_relaxed);
       return EIO;
     }
-    if (!asked && !Checkpointed(window_, owed)) {
+    if (!asked && !Checkpointed(window_, epoch)) {
       uint64_t wanted = header.epoch_wanted.load();
-      while (wanted < owed && !header.epoch_wanted.compare_exchange_weak(wanted, owed)) {
+      while (wanted < epoch && !header.epoch_wanted.compare_exchange_weak(wanted, epoch)) {
       }
       Kick(window_, kTroubleCheckpoint);
-      promises.paid_outputs.fetch_add(1, std::memory_order_relaxed);
       asked = true;
     }
     // A dead coordinator and a failed volume are found above.
-    if (!Durable(window_, upto) && phase.phase() == Phase::kReplicated) {
+    if (until_ns >= 0) {
+      const int64_t now = MonotonicNs();
+      if (now >= until_ns) return ETIMEDOUT;
+      WaitBriefly(until_ns, now);
+    } else if (!Durable(window_, upto) && phase.phase() == Phase::kReplicated) {
       acknowledged_.Wait(upto, phase);
     } else if (!Durable(window_, upto)) {
       acknowledged_.WaitForNews(phase, Durable, upto);
     } else {
-      acknowledged_.WaitForNews(phase, Checkpointed, owed);
+      acknowledged_.WaitForNews(phase, Checkpointed, epoch);
     }
   }
+}
+
+void DirectGate::WaitBriefly(int64_t until_ns, int64_t now) const {
+  const uint32_t news = News(window_);
+  acknowledged_.SendReady();
+  if (acknowledged_.Receive(false) > 0) return;
+  // The coordinator receives while no process waits for the network.
+  Kick(window_, kTroubleWaiting);
+  SleepForNews(window_, news, 0, std::min(until_ns - now, kBriefNs));
 }
 
 void DirectGate::MakeInside(uint64_t device, uint64_t inode) {

@@ -29,6 +29,10 @@ class DirectGate final : public gate::Gate {
   void Passed() override;
   void EndEarly(gate::EarlyEnd reason) override;
 
+  // Waits until the records up to `upto` are durable, and the sync `epoch` has been made and noted.
+  // `until_ns`: monotonic; -1: no limit. Returns 0, ETIMEDOUT, or EIO when it cannot become true.
+  int AwaitMarks(Seq upto, uint64_t epoch, int64_t until_ns);
+
   // Returns whether sync calls may return early now.
   bool Early() const { return window_.header().promises.early_end.load() == 0; }
   // Notes that the present page cache must be on the disk before the next output.
@@ -38,6 +42,9 @@ class DirectGate final : public gate::Gate {
   void CountEarly(bool owed) const;
 
  private:
+  // Waits for a short time at most, and receives.
+  void WaitBriefly(int64_t until_ns, int64_t now) const;
+
   SharedWindow window_;
   Acknowledged acknowledged_;
 };

@@ -20,6 +20,10 @@
 
 namespace salius::direct {
 
+struct Watermarks {
+  uint64_t checkpoint = 0, durable = 0, issued = 0;
+};
+
 class Files {
  public:
   // Returns whether `fd` is a descriptor of the library's own. close(2), close_range(2) and dup2(2)
@@ -65,7 +69,20 @@ class Files {
   // of the file. `data_only`: fdatasync(2) will do. Waits; call it without Lock.
   virtual int Sync(File file, int fd, bool data_only) = 0;
 
-  // Does the same for all files of the volume (sync(2), syncfs(2)).
+  // Does what Sync does without external synchrony: waits under every contract.
+  virtual int SyncNow(File file, int fd, bool data_only) = 0;
+
+  // Returns a ticket for what SyncNow would wait for now; of an untracked file, what SyncAll would.
+  // 0: everything is durable already.
+  virtual uint64_t Ticket(File file) = 0;
+  // Returns 0 when what the ticket is for is durable. `timeout_ns`: below 0 for no limit. ETIMEDOUT;
+  // EINVAL: no such ticket was given out; EIO: it cannot become durable.
+  virtual int AwaitTicket(uint64_t ticket, int64_t timeout_ns) = 0;
+
+  // Returns the watermarks of the session.
+  virtual Watermarks Marks() const = 0;
+
+  // Does what Sync does for all files of the volume (sync(2), syncfs(2)).
   virtual int SyncAll() = 0;
 
   // Returns whether `fd` is the volume's directory, or a file or directory below it. O_PATH will do.

@@ -21,6 +21,9 @@ namespace {
 
 // How long an open waits for the coordinator to note more file ids, in sleeps of up to 16 ms.
 constexpr int kFileIdSleeps = 64;
+
+// A ticket is a sync's number above a seq. A session has fewer than 2^24 syncs and 2^40 records.
+constexpr unsigned kTicketSeqBits = 40;
 // A writer that waits for room looks again after this time, whatever the coordinator does.
 constexpr int64_t kRoomSleepNs = 4'000'000;
 constexpr Seq kNeverAsked = ~Seq{0};
@@ -263,6 +266,11 @@ int Process::Sync(File file, int fd, bool data_only) {
     const int result = SyncEarly(file);
     if (result != kAgain) return result;
   }
+  return SyncNow(file, fd, data_only);
+}
+
+int Process::SyncNow(File file, int fd, bool data_only) {
+  if (!file.tracked()) return -RawFsync(fd);
   for (;;) {
     const PhaseWord phase = window_.phase();
     FileEntry& entry = window_.file(file.index);
@@ -293,6 +301,38 @@ int Process::Sync(File file, int fd, bool data_only) {
     if (result == 0) window_.header().counters.syncs.fetch_add(1, std::memory_order_relaxed);
     return result;
   }
+}
+
+uint64_t Process::Ticket(File file) {
+  const PhaseWord phase = window_.phase();
+  if (file.tracked() && phase.phase() == Phase::kReplicated) {
+    StripeLock lock(window_, file.index);
+    FileEntry& entry = window_.file(file.index);
+    if (window_.phase() == phase && Current(file) &&
+        IsCovered(window_, entry, entry.uncovered.load())) {
+      const Seq last = entry.last_seq.load();
+      return last <= window_.durable() ? 0 : last;
+    }
+  }
+  return window_.header().sync_epoch.load() << kTicketSeqBits;
+}
+
+int Process::AwaitTicket(uint64_t ticket, int64_t timeout_ns) {
+  const Seq upto = ticket & ((uint64_t{1} << kTicketSeqBits) - 1);
+  const uint64_t epoch = ticket >> kTicketSeqBits;
+  if (upto > window_.window().issued() || epoch > window_.header().sync_epoch.load()) {
+    return EINVAL;
+  }
+  return gate_.AwaitMarks(upto, epoch, timeout_ns < 0 ? -1 : MonotonicNs() + timeout_ns);
+}
+
+Watermarks Process::Marks() const {
+  Watermarks marks;
+  // In this order they are in order.
+  marks.checkpoint = window_.window().checkpoint();
+  marks.durable = window_.durable();
+  marks.issued = window_.window().issued();
+  return marks;
 }
 
 int Process::SyncEarly(File file) {

@@ -60,6 +60,10 @@ class Process final : public Files {
   uint64_t LogTruncate(File file, uint64_t size) override;
   void Uncover(File file, Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
+  int SyncNow(File file, int fd, bool data_only) override;
+  uint64_t Ticket(File file) override;
+  int AwaitTicket(uint64_t ticket, int64_t timeout_ns) override;
+  Watermarks Marks() const override;
   int SyncAll() override;
   bool IsOfVolume(int fd) const override;
   bool OweDirectory(int fd) override;

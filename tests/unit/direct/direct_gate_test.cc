@@ -239,6 +239,53 @@ TEST_F(DirectGateTest, RecordsGoAtOnceOrWithTheOutput) {
   close(fd);
 }
 
+TEST_F(DirectGateTest, TicketOfACoveredFileIsItsLastRecord) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  EXPECT_EQ(process_.Ticket(file), 0u);
+  Mute(true);
+  const Seq seq = Write(process_, file, fd, 0, "new");
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  const uint64_t ticket = process_.Ticket(file);
+  EXPECT_EQ(ticket, seq);
+  EXPECT_EQ(process_.AwaitTicket(ticket, 0), ETIMEDOUT);
+  EXPECT_EQ(process_.AwaitTicket(ticket, 20'000'000), ETIMEDOUT);
+  EXPECT_EQ(process_.AwaitTicket(ticket + 1, 0), EINVAL);
+  Mute(false);
+  EXPECT_EQ(process_.AwaitTicket(ticket, int64_t{60} * 1'000'000'000), 0);
+  EXPECT_GE(window().durable(), seq);
+  EXPECT_EQ(process_.AwaitTicket(ticket, -1), 0);
+  close(fd);
+}
+
+TEST_F(DirectGateTest, TicketOfAnUncoveredFileIsTheNextSync) {
+  int fd = -1;
+  const File file = OpenNew("a", &fd);
+  volume_.AllowCheckpoints(false);
+  const uint64_t ticket = process_.Ticket(file);
+  EXPECT_NE(ticket, 0u);
+  EXPECT_EQ(process_.AwaitTicket(ticket, 0), ETIMEDOUT);
+  volume_.AllowCheckpoints(true);
+  EXPECT_EQ(process_.AwaitTicket(process_.Ticket({}), -1), 0);
+  EXPECT_EQ(process_.AwaitTicket(ticket, -1), 0);
+  SetPhaseNow(Phase::kFailed);
+  EXPECT_EQ(process_.AwaitTicket(process_.Ticket({}), -1), EIO);
+  close(fd);
+}
+
+TEST_F(DirectGateTest, SyncNowWaitsUnderExternalSynchrony) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const Seq seq = Write(process_, file, fd, 0, "new");
+  EXPECT_EQ(process_.SyncNow(file, fd, false), 0);
+  EXPECT_GE(window().durable(), seq);
+  const Watermarks marks = process_.Marks();
+  EXPECT_LE(marks.checkpoint, marks.durable);
+  EXPECT_LE(marks.durable, marks.issued);
+  EXPECT_GE(marks.issued, seq);
+  close(fd);
+}
+
 TEST_F(DirectGateTest, InsideIsRememberedUntilADescriptorIsPassed) {
   EXPECT_FALSE(gate().Inside(13, 4711));
   gate().MakeInside(13, 4711);

@@ -124,6 +124,10 @@ class Recording final : public salius::direct::Files {
     Line("sync-all");
     return sync_;
   }
+  int SyncNow(File file, int fd, bool data_only) override { return Sync(file, fd, data_only); }
+  uint64_t Ticket(File) override { return 0; }
+  int AwaitTicket(uint64_t, int64_t) override { return 0; }
+  salius::direct::Watermarks Marks() const override { return {}; }
   bool IsOfVolume(int) const override { return false; }
   bool OweDirectory(int) override { return false; }
   void AfterFork() override { Line("after-fork"); }
