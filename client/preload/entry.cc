@@ -18,9 +18,6 @@
 namespace salius::preload {
 namespace {
 
-// The exit code of a program that could not attach.
-constexpr int kNotAttached = 125;
-
 constinit direct::Process process;
 
 // Returns the value of a variable, or null.
@@ -47,7 +44,7 @@ const char* Variable(char* const* environment, const char* name) {
   if (error == EACCES) at = stpcpy(at, " (does the program run as another user?)");
   *at++ = '\n';
   Raw(SYS_write, STDERR_FILENO, text, static_cast<size_t>(at - text));
-  Raw(SYS_exit_group, kNotAttached);
+  Raw(SYS_exit_group, direct::kNotAttached);
   __builtin_unreachable();
 }
 

@@ -85,7 +85,8 @@ class Gate {
     if (const int error = process_.Adopt(attached); error != 0) {
       return ErrnoStatus(error, "the shared memory of the gate");
     }
-    struct stat window {}, root {};
+    struct stat window {
+    }, root{};
     if (::fstat(fds_[direct::kWindowDescriptor].get(), &window) != 0 ||
         ::fstat(fds_[direct::kRootDescriptor].get(), &root) != 0) {
       return ErrnoStatus(errno, dir.path);
@@ -97,9 +98,7 @@ class Gate {
     surroundings_.window = {window.st_dev, window.st_ino};
     return absl::OkStatus();
   }
-  bool external() const {
-    return process_.window().header().promises.external.load() != 0;
-  }
+  bool external() const { return process_.window().header().promises.external.load() != 0; }
   // Has the command's outputs gated.
   void Gates(ChildOptions& child) {
     surroundings_.held = OpenStreams();
@@ -144,6 +143,7 @@ class Membership {
     while (::read(connection_.get(), &byte, 1) < 0 && errno == EINTR) {
     }
   }
+
  private:
   explicit Membership(UniqueFd connection) : connection_(std::move(connection)) {}
   UniqueFd connection_;
@@ -178,9 +178,9 @@ absl::Status OfVolume(const absl::Status& status) {
 absl::Status Explained(const absl::Status& status, const std::string& directory) {
   if (!absl::IsNotFound(status)) return status;
   const std::string name = ShellQuote(directory);
-  return absl::NotFoundError(absl::StrCat(
-      status.message(), "; `mkdir -p ", name, "` and `salius init --direct --replicas ADDRESSES ",
-      name, "` make a direct volume"));
+  return absl::NotFoundError(absl::StrCat(status.message(), "; `mkdir -p ", name,
+                                          "` and `salius init --direct --replicas ADDRESSES ", name,
+                                          "` make a direct volume"));
 }
 
 // Finds what the command needs, before the volume is touched.
@@ -373,6 +373,10 @@ absl::StatusOr<int> RunBeside(const RunCommand& command, ChildOptions child, con
                               const absl::Status& in_use) {
   const std::string socket = absl::StrCat(dir.path, "/", kSaliusDir, "/", kSocketName);
   absl::StatusOr<Membership> member = Membership::Join(socket);
+  if (!member.ok() && StatusErrno(member.status()) == EPERM) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        dir.path, " is in use, and this salius-run cannot join: ", member.status().message()));
+  }
   if (!member.ok()) return OfVolume(in_use);
   Gate gate;
   SALIUS_RETURN_IF_ERROR(OfVolume(member->Begin(gate, dir)));

@@ -186,6 +186,22 @@ class Programs(DirectCase):
         # A program that changed its user must be able to read the library.
         return [program_for_users("salius-run"), *super().words(*command, options=options)[1:]]
 
+    def test_processes_of_another_pid_namespace_are_refused(self):
+        # There a waiter that is killed could mark the living owner of a lock as dead.
+        reason = "it is in another PID namespace than the volume's salius-run"
+        forked = "import ctypes, os\nassert ctypes.CDLL(None).unshare(0x20000000) == 0\n" \
+                 "pid = os.fork()\nif pid == 0: os._exit(0)\nos._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+        done = self.run_once(sys.executable, "-c", forked)
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("salius: a forked process cannot use the volume: " + reason, done.stderr)
+        first = self.start("sh", "-c", "echo begun; cat", pipe_in=True)
+        self.assertEqual(first.popen.stdout.readline(), "begun\n")
+        self.assertEqual(self.run_once("true").returncode, 0)
+        other = subprocess.run([*in_netns(self.rig_.net.primary), "unshare", "--pid", "--fork", "--kill-child", "--",
+                                *self.words("true")], capture_output=True, text=True, timeout=60)
+        self.assertNotEqual(other.returncode, 0)
+        self.assertIn(reason, other.stderr)
+
     def test_programs_that_take_things_away(self):
         for name, code, may_exec in BEHAVIOURS:
             folder = self.path(name)

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "client/direct/process/attach.h"
@@ -22,6 +23,14 @@ namespace {
 constexpr int kBacklog = 128;
 // A process that connects sends its request at once.
 constexpr timeval kRequestPatience{1, 0};
+
+// Returns whether the process that sent this request is in this PID namespace. `pid`: its id here;
+// 0 when it has none.
+bool InThisPidNamespace(const AttachRequest& request, pid_t pid) {
+  const uint32_t own = OwnPidNamespace();
+  const bool known = own != 0 && request.pid_namespace != 0;
+  return request.pid == pid && (!known || request.pid_namespace == own);
+}
 
 }  // namespace
 
@@ -123,17 +132,13 @@ void AttachServer::Loop() {
   listener_.Reset();
 }
 
-bool AttachServer::MayAttach(int connection) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         (peer.uid == ::geteuid() || peer.uid == 0);
-}
-
 void AttachServer::Accept() {
   UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!connection.valid()) return;
-  if (!MayAttach(connection.get())) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
+      (peer.uid != ::geteuid() && peer.uid != 0)) {
     RefuseAttach(connection.get(), EACCES, "the volume is used by another user");
     return;
   }
@@ -143,6 +148,10 @@ void AttachServer::Accept() {
   int error = ReadAttachRequest(connection.get(), &request);
   if (error == EPROTO) {
     RefuseAttach(connection.get(), error, "salius-run and the library are of different versions");
+  }
+  if (error == 0 && !InThisPidNamespace(request, peer.pid)) {
+    error = EPERM;
+    RefuseAttach(connection.get(), error, kOtherNamespace);
   }
   if (error == 0) error = AcceptAttach(connection.get(), window_bytes_, descriptors_);
   if (error != 0) {

@@ -1,7 +1,10 @@
 // Gives processes of a direct volume's command what they need to take part
 // (client/direct/process/attach.h), and knows when the last of them has ended.
 //
-// Only processes of the same user, and root's, are let in.
+// Only processes of the same user, and root's, are let in, and only from the PID namespace of this
+// process: the kernel knows the owner of a robust lock by its thread id in its own namespace. When a
+// waiter is killed whose id is that of the living owner in another namespace, the kernel marks that
+// owner as dead.
 //
 // Threads: one of its own. Every method may be called from any thread.
 #pragma once
@@ -51,8 +54,6 @@ class AttachServer {
   void Wake();
   // Notes the end of the session if it has come. Returns whether the loop ends.
   bool Ends() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether the peer is of this user or root.
-  static bool MayAttach(int connection);
 
   const std::string path_;
   UniqueFd listener_;

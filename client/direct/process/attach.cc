@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -154,6 +155,7 @@ Attached AttachTo(const char* path) {
   AttachRequest request;
   request.window_version = kWindowVersion;
   request.pid = getpid();
+  request.pid_namespace = OwnPidNamespace();
   const long sent = RawCall(SYS_sendto, attached.connection, AsLong(&request), sizeof(request),
                             MSG_NOSIGNAL, 0, 0);
   if (sent != sizeof(request)) {
@@ -181,6 +183,13 @@ Attached AttachTo(const char* path) {
   for (int& fd : attached.descriptors) fd = MoveHigh(fd);
   attached.window_bytes = reply.window_bytes;
   return attached;
+}
+
+uint32_t OwnPidNamespace() {
+  struct stat status;
+  const long error =
+      RawCall(SYS_newfstatat, AT_FDCWD, AsLong("/proc/self/ns/pid"), AsLong(&status), 0);
+  return error == 0 ? static_cast<uint32_t>(status.st_ino) : 0;
 }
 
 int ReadAttachRequest(int connection, AttachRequest* request) {

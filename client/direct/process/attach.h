@@ -48,10 +48,17 @@ struct AttachRequest {
   uint64_t magic = kAttachMagic;
   uint32_t version = kAttachVersion;
   uint32_t window_version = 0;  // kWindowVersion of the process
-  int32_t pid = 0;              // for messages only: of the process's own namespace
-  uint32_t reserved = 0;
+  int32_t pid = 0;              // in the process's own PID namespace
+  uint32_t pid_namespace = 0;   // OwnPidNamespace()
 };
 static_assert(sizeof(AttachRequest) == 24);
+
+// The exit code of a program that cannot take part.
+inline constexpr int kNotAttached = 125;
+// Why a process of another PID namespace is refused.
+inline constexpr char kOtherNamespace[] =
+    "it is in another PID namespace than the volume's salius-run, where the kernel could take a "
+    "living owner of a lock for dead: start both in one PID namespace";
 
 struct AttachReply {
   uint64_t magic = kAttachMagic;
@@ -81,6 +88,10 @@ Attached AttachTo(const char* path);
 // Moves the descriptor to a free number near the limit of the process, with close-on-exec, out of
 // the way of programs that expect low numbers. Returns the new number; `fd` when there is none.
 int MoveHigh(int fd);
+
+// Returns the inode number of this process's PID namespace: another for each on the host. 0 when
+// /proc does not show it.
+uint32_t OwnPidNamespace();
 
 // ---- the coordinator's end
 // Reads the request on an accepted connection. Returns 0, or an errno: EPROTO when it is none of

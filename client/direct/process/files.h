@@ -93,7 +93,8 @@ class Files {
   // volume and sync calls return early now: the next output waits for it. Else the caller syncs.
   virtual bool OweDirectory(int fd) = 0;
 
-  // Call it in the child after fork(2), before anything else: the child is a process of its own.
+  // Call it in the child after fork(2), before anything else: the child is a process of its own. In
+  // a new PID namespace it does not return: it ends the process with exit code 125 and a message.
   virtual void AfterFork() = 0;
 
  protected:

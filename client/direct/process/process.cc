@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -528,6 +529,15 @@ int Process::SyncAll() {
 
 // The child has the same memory and descriptors. It keeps the connection, so that the coordinator
 // sees the end of both. No lock is held across a fork: the parent's other threads keep theirs.
-void Process::AfterFork() {}
+void Process::AfterFork() {
+  if (RawCall(SYS_getppid) != 0) return;
+  // The parent is outside of this PID namespace. The threads of both may have the same ids, so this
+  // process must take no lock of the window, and could not write to the volume.
+  constexpr char kBegin[] = "salius: a forked process cannot use the volume: ";
+  RawCall(SYS_write, STDERR_FILENO, AsLong(kBegin), sizeof(kBegin) - 1);
+  RawCall(SYS_write, STDERR_FILENO, AsLong(kOtherNamespace), sizeof(kOtherNamespace) - 1);
+  RawCall(SYS_write, STDERR_FILENO, AsLong("\n"), 1);
+  RawCall(SYS_exit_group, kNotAttached);
+}
 
 }  // namespace salius::direct

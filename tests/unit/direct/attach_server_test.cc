@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -50,7 +54,7 @@ class AttachServerTest : public testing::Test {
 };
 
 TEST_F(AttachServerTest, SocketIsClosedToOthers) {
-  struct stat st{};
+  struct stat st {};
   ASSERT_EQ(stat(path_.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 07777, 0600u);
 }
@@ -104,6 +108,27 @@ TEST_F(AttachServerTest, LastProcessCanAwaitTheEndOfTheDrain) {
   server_.reset();
   EXPECT_EQ(recv(attached.connection, &byte, 1, 0), 0);
   Close(attached);
+}
+
+// Robust locks do not work across PID namespaces: attach_server.h.
+TEST_F(AttachServerTest, ProcessOfAnotherPidNamespaceIsRefused) {
+  const pid_t outer = fork();
+  if (outer == 0) {
+    if (unshare(CLONE_NEWPID) != 0) _exit(2);
+    const pid_t inner = fork();
+    if (inner == 0) {
+      const Attached attached = AttachTo(path_.c_str());
+      _exit(attached.error == EPERM && strcmp(attached.text, kOtherNamespace) == 0 ? 0 : 3);
+    }
+    int status = -1;
+    waitpid(inner, &status, 0);
+    // This process itself is where it was.
+    const Attached own = AttachTo(path_.c_str());
+    _exit(own.error != 0 ? 4 : WEXITSTATUS(status));
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(outer, &status, 0), outer);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(AttachServerTest, SocketOfADeadCoordinatorIsReplaced) {
