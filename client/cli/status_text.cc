@@ -115,6 +115,19 @@ void AppendDirect(std::string& text, const Direct& direct) {
                           direct.reasons(i).name());
   }
   Line(text, "syncs", syncs);
+  if (direct.early_syncs() > 0) {
+    Line(text, "early syncs",
+         absl::StrFormat("%u, %u of them owed to an output", direct.early_syncs(),
+                         direct.owed_syncs()));
+  }
+  if (direct.outputs() > 0) {
+    Line(text, "outputs",
+         absl::StrFormat("%u waited, %u of them for a real sync; %u refused", direct.outputs(),
+                         direct.paid_outputs(), direct.refused_outputs()));
+  }
+  if (!direct.early_end().empty()) {
+    Line(text, "early return", absl::StrCat("has ended: ", direct.early_end()));
+  }
 }
 
 Json DirectJson(const control::VolumeStatusResponse& status) {
@@ -125,7 +138,11 @@ Json DirectJson(const control::VolumeStatusResponse& status) {
   return Json{{"processes", direct.processes()},       {"records", direct.records()},
               {"record_bytes", direct.record_bytes()}, {"syncs", direct.syncs()},
               {"real_syncs", direct.real_syncs()},     {"reasons", reasons},
-              {"dead_owners", direct.dead_owners()},   {"voids", direct.voids()}};
+              {"dead_owners", direct.dead_owners()},   {"voids", direct.voids()},
+              {"early_syncs", direct.early_syncs()},   {"owed_syncs", direct.owed_syncs()},
+              {"outputs", direct.outputs()},           {"paid_outputs", direct.paid_outputs()},
+              {"refused_outputs", direct.refused_outputs()},
+              {"early_end", direct.early_end()}};
 }
 
 Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {

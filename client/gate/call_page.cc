@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include <cerrno>
 #include <cstring>
@@ -69,6 +70,18 @@ namespace {
 // endbr64; syscall; ret
 constexpr unsigned char kCode[] = {0xF3, 0x0F, 0x1E, 0xFA, 0x0F, 0x05, 0xC3};
 
+// Returns whether the page is there already: another object of this process has mapped it.
+bool IsThere() {
+  unsigned char found[sizeof(kCode)] = {};
+  const iovec here = {found, sizeof(found)};
+  const iovec there = {reinterpret_cast<void*>(kCallPage), sizeof(found)};
+  const long self = salius_plain_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+  // The kernel copies: the memory there may not be readable.
+  return salius_plain_call(SYS_process_vm_readv, self, reinterpret_cast<long>(&here), 1,
+                           reinterpret_cast<long>(&there), 1, 0) == sizeof(found) &&
+         memcmp(found, kCode, sizeof(kCode)) == 0;
+}
+
 }  // namespace
 
 int MapCallPage() {
@@ -80,7 +93,9 @@ int MapCallPage() {
   if (mapped != address) {
     // A kernel before 4.17 takes the address as a hint.
     if (mapped >= 0) salius_plain_call(SYS_munmap, mapped, bytes, 0, 0, 0, 0);
-    return mapped < 0 ? static_cast<int>(-mapped) : EEXIST;
+    if (mapped != -EEXIST || !IsThere()) return mapped < 0 ? static_cast<int>(-mapped) : EEXIST;
+    __atomic_store_n(&salius_gate_entry, kCallPage, __ATOMIC_RELEASE);
+    return 0;
   }
   memcpy(reinterpret_cast<void*>(kCallPage), kCode, sizeof(kCode));
   const long sealed =

@@ -28,7 +28,7 @@ namespace salius::gate {
 inline constexpr uint64_t kCallPage = 0x2000'5A11'0000;
 inline constexpr size_t kCallPageBytes = 4096;
 
-// Maps the page in this process. Returns 0, or the errno of mmap(2) or mprotect(2): calls are then
+// Maps the page in this process, or uses the one that is mapped there already. Returns 0, or the errno of mmap(2) or mprotect(2): calls are then
 // made as before. A child of fork(2) has the page; a new program has not.
 int MapCallPage();
 

@@ -281,6 +281,8 @@ absl::Status Session::Begin(VolumeDir dir) {
   status.volume = dir_.config.volume;
   status.backing = dir_.path;
   status.acks = dir_.config.acks;
+  status.contract = command_.commit;
+  if (command_.trigger == "output") status.contract += " trigger=output";
   status.run_directory = ClaimDirectory();
   status.source = [this] {
     SessionStatus now = coordinator_->status();
@@ -362,6 +364,14 @@ void Session::PrintStats() const {
   std::fprintf(stderr, "salius-run: %ju syncs, %ju of them by fsync(2); %ju records, %ju bytes\n",
                uintmax_t{use.syncs}, uintmax_t{use.real_syncs}, uintmax_t{use.records},
                uintmax_t{use.record_bytes});
+  if (command_.commit == "external") {
+    std::fprintf(stderr,
+                 "salius-run: %ju syncs returned early, %ju of them owed; %ju outputs waited, %ju "
+                 "of them for a real sync; %ju were refused%s%s\n",
+                 uintmax_t{use.early_syncs}, uintmax_t{use.owed_syncs}, uintmax_t{use.outputs},
+                 uintmax_t{use.paid_outputs}, uintmax_t{use.refused_outputs},
+                 use.early_end.empty() ? "" : "; early return has ended: ", use.early_end.c_str());
+  }
   for (const DirectUse::Reason& reason : use.reasons) {
     std::fprintf(stderr, "salius-run:   %ju because of: %s\n", uintmax_t{reason.syncs},
                  reason.name.c_str());

@@ -43,6 +43,10 @@ struct DirectUse {
   uint64_t dead_owners = 0;            // locks whose owner had died
   uint64_t voids = 0;                  // records that no living process completed
   std::vector<Reason> reasons;         // those that occurred
+  // With commit=external (client/direct/window/layout.h, Promises).
+  uint64_t early_syncs = 0, owed_syncs = 0;
+  uint64_t outputs = 0, paid_outputs = 0, refused_outputs = 0;
+  std::string early_end;  // why sync calls do not return early any more; empty: they do
 };
 
 struct SessionStatus {

@@ -58,6 +58,12 @@ void AddDirectUse(const DirectUse& from, control::VolumeStatusResponse::DirectUs
   to->set_real_syncs(from.real_syncs);
   to->set_dead_owners(from.dead_owners);
   to->set_voids(from.voids);
+  to->set_early_syncs(from.early_syncs);
+  to->set_owed_syncs(from.owed_syncs);
+  to->set_outputs(from.outputs);
+  to->set_paid_outputs(from.paid_outputs);
+  to->set_refused_outputs(from.refused_outputs);
+  to->set_early_end(from.early_end);
   for (const DirectUse::Reason& reason : from.reasons) {
     control::VolumeStatusResponse::DirectUse::Reason* const added = to->add_reasons();
     added->set_name(reason.name);

@@ -298,3 +298,56 @@ class Calls(DirectCase):
                         replica.cont()
                 self.assertEqual(run.popen.stdout.readline(), "True ETIMEDOUT True True 1\n", run.tail())
                 self.assertEqual(run.wait(30), 0, run.tail())
+
+
+class Status(DirectCase):
+
+    def test_status_and_stats_show_contract_and_counts(self):
+        text = "import os, sys; fd = os.open(sys.argv[1] + '/f', os.O_CREAT | os.O_RDWR); os.fsync(fd); " \
+               "print('synced', flush=True); sys.stdin.readline()"
+        run = self.start(sys.executable, "-c", text, self.directory, options=("--commit=external", "--stats"), pipe_in=True)
+        self.assertEqual(run.popen.stdout.readline(), "synced\n", run.tail())
+        status = self.status()
+        self.assertEqual(status["contract"].strip(), "external")
+        self.assertRegex(status["early syncs"], "1, 1 of them owed")
+        self.assertRegex(status["outputs"], r"[1-9]\d* waited, [1-9]\d* of them for a real sync; 0 refused")
+        run.popen.stdin.close()
+        self.assertEqual(run.wait(30), 0, run.tail())
+        self.assertIn("1 syncs returned early, 1 of them owed", run.tail())
+
+    def test_shared_map_of_a_file_outside_ends_early_return(self):
+        out = os.path.join(current().dir, "mapped")
+        with open(out, "wb") as f:
+            f.truncate(4096)
+        text = "import mmap, os, sys, time; fd = os.open(sys.argv[1] + '/f', os.O_CREAT | os.O_RDWR); os.fsync(fd); " \
+               "f = os.open(sys.argv[2], os.O_RDWR); m = mmap.mmap(f, 4096); " \
+               "os.write(fd, b'x'); os.fsync(fd); m[:5] = b'heard'; sys.stdin.readline()"
+        run = self.start(sys.executable, "-c", text, self.directory, out, options=("--commit=external", "--stats"),
+                         pipe_in=True)
+
+        def heard():
+            with open(out, "rb") as f:
+                return f.read(5) == b"heard"
+
+        wait_until(heard, 20, run.tail)
+        self.assertIn("a shared map of a file outside", self.status()["early return"])
+        run.popen.stdin.close()
+        self.assertEqual(run.wait(30), 0, run.tail())
+        self.assertIn("1 syncs returned early", run.tail())
+
+    def test_two_contracts_on_one_volume_are_refused(self):
+        run = self.start("cat", options=("--commit=external",), pipe_in=True)
+        run.popen.stdin.write("x\n")
+        run.popen.stdin.flush()
+        self.assertEqual(run.popen.stdout.readline(), "x\n")
+        done = self.run_once("true")
+        self.assertEqual(done.returncode, 125)
+        self.assertIn("is in use with --commit=external", done.stderr)
+        self.assertEqual(self.run_once("true", options=("--commit=external",)).returncode, 0)
+
+    def test_second_listener_is_refused_with_the_reason(self):
+        volume = self.rig_.volume
+        done = self.run_once(volume.program("salius-run"), "--insecure", "--direct", self.directory, "--commit=external",
+                             "--", "true", options=("--commit=external",))
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("already supervises the system calls", done.stderr)

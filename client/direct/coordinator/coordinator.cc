@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/direct/coordinator/policy_round.h"
 #include "client/direct/coordinator/shared_records.h"
 #include "client/direct/coordinator/window_memory.h"
@@ -20,6 +21,7 @@
 #include "client/direct/window/robust_lock.h"
 #include "client/direct/window/system.h"
 #include "client/direct/window/waits.h"
+#include "client/gate/gate.h"
 #include "client/session/disk_writers.h"
 #include "client/session/gathering.h"
 #include "client/session/replica_links.h"
@@ -66,8 +68,25 @@ WindowSpec SpecFor(const VolumeConfig& config, const VolumeState& before, uint64
   return spec;
 }
 
-DirectUse Use(const Counters& counters) {
+// Returns why sync calls do not return early any more; "": they do.
+std::string EarlyEndText(uint32_t reasons) {
+  std::vector<std::string> texts;
+  if ((reasons & gate::kSharedMap) != 0) texts.push_back("a shared map of a file outside");
+  if ((reasons & gate::kLentPages) != 0) texts.push_back("pages lent to a pipe or socket outside");
+  if ((reasons & gate::kSharedMemory) != 0) texts.push_back("System V shared memory");
+  return absl::StrJoin(texts, ", ");
+}
+
+DirectUse Use(const Header& header) {
+  const Counters& counters = header.counters;
+  const Promises& promises = header.promises;
   DirectUse use;
+  use.early_syncs = promises.early_syncs.load();
+  use.owed_syncs = promises.owed_syncs.load();
+  use.outputs = promises.outputs.load();
+  use.paid_outputs = promises.paid_outputs.load();
+  use.refused_outputs = promises.refused.load();
+  use.early_end = EarlyEndText(promises.early_end.load());
   use.records = counters.records.load();
   use.record_bytes = counters.record_bytes.load();
   use.syncs = counters.syncs.load();
@@ -286,7 +305,7 @@ SessionStatus SharedCoordinator::status() const {
   out.oldest_uncheckpointed_ms = static_cast<uint64_t>(policy.oldest_uncheckpointed_ns(now)) / kMs;
   out.failure = std::string(shared_.health().message());
   out.replicas = links_.Reports(now);
-  out.direct = Use(window().header().counters);
+  out.direct = Use(window().header());
   return out;
 }
 

@@ -154,8 +154,19 @@ TEST(CallPageTest, CallsGoThroughThePageOnceItIsMapped) {
   ASSERT_GT(at, 0);
   EXPECT_EQ(*reinterpret_cast<const char*>(at), 'x');
   close(fd);
-  // It is mapped once.
+  // A second object of the process uses the same page.
+  EXPECT_EQ(MapCallPage(), 0);
+}
+
+TEST(CallPageTest, OtherMemoryAtItsPlaceIsLeftAlone) {
+  void* const place = reinterpret_cast<void*>(kCallPage);
+  munmap(place, kCallPageBytes);
+  ASSERT_EQ(mmap(place, kCallPageBytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+            place);
   EXPECT_EQ(MapCallPage(), EEXIST);
+  munmap(place, kCallPageBytes);
+  EXPECT_EQ(MapCallPage(), 0);
 }
 
 }  // namespace
