@@ -1,5 +1,6 @@
 // The processes of a volume with commit=external: outputs of those inside, and looks of those
-// outside. The state that an output or an answer shows must outlive every crash (I9).
+// outside. The state that an output or an answer shows must outlive every crash (I9). And the calls
+// of programs on a volume with commit=ordered.
 #include "client/gate/rule.h"
 #include "tests/sim/volume_sim.h"
 
@@ -63,6 +64,22 @@ void VolumeSim::ActOutside() {
     open_[outside_.Below(open_.size())].handle->early.store(
         gate::ReturnsEarly(/*inside=*/true, /*mapped=*/false));
   }
+}
+
+void VolumeSim::ActOrdered() {
+  const uint64_t drawn = outside_.Below(16);
+  if (drawn > 1 || open_.empty()) return;
+  const OpenFile& file = open_[outside_.Below(open_.size())];
+  if (drawn == 0) {
+    if (!volume_->files().Osync().ok() && !Failed()) Break("I2: osync fails");
+    return;
+  }
+  const absl::StatusOr<Ticket> ticket = volume_->files().StartDsync(*file.handle);
+  const absl::Status synced = ticket.ok() ? volume_->files().Await(*ticket) : ticket.status();
+  if (doom_.dead() || Failed()) return;
+  if (!synced.ok()) return Break("I1: dsync fails");
+  Count("dsync under ordered");
+  if (model_.IsNamed(file.id) && last_.contains(file.id)) Acknowledge(last_[file.id], "dsync");
 }
 
 }  // namespace salius::sim

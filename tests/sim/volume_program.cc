@@ -229,7 +229,8 @@ void VolumeSim::Write() {
              .effect = [=](TreeModel& tree) { tree.Write(id, offset, data); },
              .logged = model_.IsNamed(id)},
             before, written.status());
-  if (done && durable && !file.handle->early.load() && model_.IsNamed(id)) Acknowledge(last_[id], "the write");
+  const bool promised = durable && !ordered_ && !file.handle->early.load();
+  if (done && promised && model_.IsNamed(id)) Acknowledge(last_[id], "the write");
 }
 
 void VolumeSim::Truncate() {
@@ -333,7 +334,7 @@ void VolumeSim::Sync(Handle& handle, ObjectId id) {
     return;
   }
   if (failed && model_.IsNamed(id)) Break("I8: a sync succeeds although the disk has failed");
-  if (handle.early.load()) return;  // its caller's outputs wait
+  if (ordered_ || handle.early.load()) return;  // no promise, or its caller's outputs wait
   if (model_.IsNamed(id) && last_.contains(id)) Acknowledge(last_[id], "fsync");
 }
 

@@ -162,6 +162,7 @@ void VolumeSim::StartSession() {
   disk_error_ = false;
   waits_ = random_.Chance(kWaits);
   external_ = external_life_ && !waits_ && outside_.Chance(kExternal);
+  ordered_ = external_life_ && !waits_ && !external_;
   page_.Store(0, 0);
   const bool early = !waits_ || random_.Chance(0.5);  // otherwise with dirsync
   write_back_ = random_.Chance(0.5) ? 0 : 0.05;
@@ -178,7 +179,10 @@ void VolumeSim::StartSession() {
       VolumeOptions{.config = DefaultVolumeConfig(),
                     .names_early = early,
                     .dirsync = waits_,
-                    .contract = {.commit = external_ ? Commit::kExternal : Commit::kSync}},
+                    .contract = {.commit = external_  ? Commit::kExternal
+                                           : ordered_ ? Commit::kOrdered
+                                                      : Commit::kSync,
+                                 .fsync_orders = ordered_}},
       [&](ApplySink& sink) -> absl::StatusOr<std::unique_ptr<RecordStream>> {
         auto stream =
             std::make_unique<VolumeStream>(sink, epoch_, log_, next_id_, doom_, random_, chances,
@@ -188,7 +192,7 @@ void VolumeSim::StartSession() {
       });
   SALIUS_CHECK_OK(volume);
   volume_ = std::move(*volume);
-  Say("session ", epoch_, waits_ ? ", names wait" : "", external_ ? ", external" : "");
+  Say("session ", epoch_, waits_ ? ", names wait" : "", external_ ? ", external" : "", ordered_ ? ", ordered" : "");
 }
 
 // Runs a session until it ends or the process dies.
@@ -202,6 +206,7 @@ void VolumeSim::Session() {
     stream_->Step();
     if (Alive() && !Failed()) Act();
     if (external_ && Alive() && !Failed()) ActOutside();
+    if (ordered_ && Alive() && !Failed()) ActOrdered();
   }
   if (Alive() && Failed()) {
     Say("the volume has failed: ", volume_->health().message());

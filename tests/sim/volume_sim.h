@@ -178,6 +178,8 @@ class VolumeSim {
   // Lets the process that has a file of early return execute another program, or give it on: the
   // next sync on it may be one of a process outside.
   void SyncFromOutside();
+  // With commit=ordered: a dsync or an osync, now and then.
+  void ActOrdered();
   // Waits for a record (0: none) on behalf of an answer or an output, which `by` names. Returns
   // whether it is durable.
   bool Waited(Seq seq, const char* by);
@@ -186,8 +188,8 @@ class VolumeSim {
   const std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   Outcome outcome_;
-  Random outside_;  // draws of commit=external only, so that other lifetimes keep their events
-  const bool external_life_;  // some sessions have commit=external
+  Random outside_;  // draws of commit=external and ordered only, so that other lifetimes keep their events
+  const bool external_life_;  // some sessions have commit=external or ordered
 
   MemoryBacking backing_;
   BackingFd root_, salius_, file_;
@@ -212,6 +214,7 @@ class VolumeSim {
   std::unique_ptr<Volume> volume_;
   VolumeStream* stream_ = nullptr;
   bool external_ = false;  // commit=external
+  bool ordered_ = false;   // commit=ordered
   gate::Page page_;
   bool waits_ = false;  // each operation on names is durable when it returns
   const Caller caller_{.uid = kUser, .gid = kUser, .umask = kUmask};
