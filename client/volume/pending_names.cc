@@ -63,7 +63,7 @@ absl::StatusOr<bool> PendingNames::IsEmpty(const Node& dir) {
 
 bool PendingNames::IsFull() {
   absl::MutexLock lock(&mu_);
-  return bindings_.entries() >= kMaxEntries || bindings_.bytes() >= kMaxBytes;
+  return bindings_.entries() >= bounds_.entries || bindings_.bytes() >= bounds_.bytes;
 }
 
 PendingNames::Size PendingNames::size() {

@@ -39,15 +39,17 @@ namespace salius {
 
 class PendingNames {
  public:
-  // Bounds of the overlay. Past them an operation waits until its record is applied.
-  static constexpr size_t kMaxEntries = 100'000;
-  static constexpr size_t kMaxBytes = size_t{32} << 20;
+  // Bounds of the overlay. At them an operation waits until its record is applied.
+  struct Bounds {
+    size_t entries = 100'000;
+    size_t bytes = size_t{32} << 20;  // of memory, estimated
+  };
   // The part of the nodes' descriptors that files may hold whose blocks another thread is to free:
   // they may be removed faster than that.
   static constexpr size_t kFreeingPart = 8;
 
-  PendingNames(Backing& backing, NodeTable& table, Predictions& predictions)
-      : backing_(backing), table_(table), predictions_(predictions) {}
+  PendingNames(Backing& backing, NodeTable& table, Predictions& predictions, const Bounds& bounds)
+      : backing_(backing), table_(table), predictions_(predictions), bounds_(bounds) {}
   PendingNames(const PendingNames&) = delete;
   PendingNames& operator=(const PendingNames&) = delete;
 
@@ -90,6 +92,7 @@ class PendingNames {
   Backing& backing_;
   NodeTable& table_;
   Predictions& predictions_;
+  const Bounds bounds_;
   absl::Mutex mu_;
   Bindings bindings_ ABSL_GUARDED_BY(mu_);
   std::atomic<size_t> entries_{0};        // of `bindings_`

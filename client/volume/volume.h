@@ -99,6 +99,7 @@ struct VolumeOptions {
   bool names_early = false;
   // They wait all the same (dirsync).
   bool dirsync = false;
+  PendingNames::Bounds pending_names;
   // Decides whether synchronous calls wait. A relaxed one needs `names_early`, and has no bulk
   // files.
   MountContract contract;

@@ -63,6 +63,44 @@ class EarlyNamesTest : public VolumeFixture {
   }
 };
 
+TEST_F(EarlyNamesTest, NamesWaitAtTheBoundOfEntries) {
+  Close();
+  pending_names.entries = 5;
+  Open();
+  for (int i = 0; i < 4; ++i) Make(root(), "f" + std::to_string(i));
+  EXPECT_EQ(fake().applied, 0u);
+  ASSERT_EQ(volume->pending_names().size().entries, 4u);
+  Make(root(), "last");  // reaches the bound
+  EXPECT_EQ(fake().applied, 0u);
+  Make(root(), "waits");
+  EXPECT_GT(fake().applied, 0u);
+  EXPECT_EQ(volume->pending_names().size().entries, 0u);
+  // With room again, names return early again.
+  const Seq applied = fake().applied;
+  Make(root(), "early");
+  EXPECT_EQ(fake().applied, applied);
+  EXPECT_EQ(volume->pending_names().size().entries, 1u);
+  EXPECT_EQ(ListAll(root()),
+            (std::multiset<std::string>{"early", "f0", "f1", "f2", "f3", "last", "waits"}));
+}
+
+TEST_F(EarlyNamesTest, NamesWaitAtTheBoundOfBytes) {
+  Close();
+  pending_names.bytes = 4096;
+  Open();
+  size_t most = 0;
+  int made = 0;
+  while (fake().applied == 0 && made < 100) {
+    Make(root(), std::string(200, 'n') + std::to_string(made++));
+    most = std::max(most, volume->pending_names().size().bytes);
+  }
+  EXPECT_GT(made, 2);
+  EXPECT_LT(made, 100);
+  EXPECT_GE(most, 4096u);
+  EXPECT_LT(most, 2 * 4096u) << "one operation beyond the bound";
+  EXPECT_EQ(volume->pending_names().size().bytes, 0u);
+}
+
 TEST_F(EarlyNamesTest, OperationsReturnBeforeAnythingIsAppliedOrDurable) {
   Node& d = Dir(root(), "d");
   Make(d, "f");

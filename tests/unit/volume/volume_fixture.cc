@@ -108,6 +108,7 @@ void VolumeFixture::Open() {
                               .noatime = noatime,
                               .names_early = early,
                               .dirsync = dirsync,
+                              .pending_names = pending_names,
                               .contract = contract};
   absl::StatusOr<std::unique_ptr<Volume>> opened;
   if (memory != nullptr) {

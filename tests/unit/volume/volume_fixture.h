@@ -92,6 +92,7 @@ class VolumeFixture : public ::testing::Test {
   bool early = DefaultWorld().early;              // for Open(): VolumeOptions::names_early
   bool dirsync = false;                           // for Open()
   MountContract contract;                         // for Open()
+  PendingNames::Bounds pending_names;             // for Open()
   FileId id_ceiling = kRootFileId + 1;            // for Open() in memory
   uint64_t descriptors = 1 << 16;                 // for Open() in memory
   std::unique_ptr<Volume> volume;
