@@ -351,3 +351,11 @@ class Status(DirectCase):
                              "--", "true", options=("--commit=external",))
         self.assertEqual(done.returncode, 125, done.stderr)
         self.assertIn("already supervises the system calls", done.stderr)
+
+    def test_io_uring_is_refused_to_raw_system_calls_too(self):
+        text = "import errno\n" \
+               "print(errno.errorcode[-raw(425, 1, None, 0)], errno.errorcode[-raw(206, 1, None, 0)], flush=True)"
+        os.mkdir(os.path.join(current().dir, "nothing"))
+        run = self.start(sys.executable, "-c", PROGRAM % {"prepare": text, "output": "    pass"}, self.directory,
+                         os.path.join(current().dir, "nothing"), "sync", options=("--commit=external",), pipe_in=True)
+        self.assertEqual(run.popen.stdout.readline(), "ENOSYS ENOSYS\n", run.tail())
