@@ -129,7 +129,7 @@ def on_direct(sizes):
     """The works on a direct volume, beside the bare file system without any sync."""
     directories = Directories()
     with contextlib.closing(Grounds()) as grounds:
-        direct = grounds.direct(DIRECT, "--commit=external")
+        direct = grounds.direct(DIRECT, "--commit=external", "--trigger=output")
         bare = grounds.bare(BARE, eatmydata())
 
         def sqlite(ground):
