@@ -245,11 +245,16 @@ void DirectSim::EndSession(End end) {
     if (outcome_.broken.empty() && coordinator_->policy().failure().ok()) {
       coordinator_->DrainWhen([] { return true; });
       const int64_t until = machine_.now() + kLongestCallNs;
-      machine_.Run(until, [this] { return coordinator_->drained() && !CoordinatorLives(); });
-      if (!coordinator_->drained()) {
+      // A sync of a process may have failed right before: the coordinator learns of it now.
+      const auto failed = [this] { return !coordinator_->policy().failure().ok(); };
+      machine_.Run(until, [this, failed] {
+        return (coordinator_->drained() && !CoordinatorLives()) || failed();
+      });
+      if (coordinator_->drained()) {
+        Count("drained");
+      } else if (!failed()) {
         Break(absl::StrCat("the coordinator does not drain: ", coordinator_->DrainState()));
       }
-      Count("drained");
     }
   } else if (end == End::kCoordinator && Fault("the coordinator dies", 1)) {
     machine_.KillAfter(coordinator_->process(), random_.Below(1 + random_.Below(3000)));
