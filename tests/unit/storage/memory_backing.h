@@ -101,6 +101,10 @@ class MemoryBacking final : public Backing {
   // Calls `wait` before each descriptor is closed, on the thread that closes it, without a lock.
   // To be set while no other thread uses this object.
   void OnEachClose(std::function<void()> wait) { before_close_ = std::move(wait); }
+  // Calls `between` in the middle of each read, on the thread that reads, without a lock: a kernel
+  // reads page by page, and others write meanwhile. To be set while no other thread uses this
+  // object.
+  void OnEachRead(std::function<void()> between) { amid_read_ = std::move(between); }
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
   // Writes back names and attributes (kJournal).
@@ -260,6 +264,7 @@ class MemoryBacking final : public Backing {
   // Returns the regular file of a descriptor open for writing; `not_writable` otherwise.
   absl::StatusOr<Inode*> Writable(int fd, int not_writable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Writes what there is room for.
+  absl::StatusOr<size_t> ReadPart(int fd, void* out, size_t size, uint64_t offset);
   absl::Status WritePart(Inode& inode, std::string_view data, uint64_t offset)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDataChange(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -291,6 +296,7 @@ class MemoryBacking final : public Backing {
   std::map<std::pair<Call, uint64_t>, int> planned_ ABSL_GUARDED_BY(mu_);  // errors
   std::function<Turn(Call)> decide_ ABSL_GUARDED_BY(mu_);
   std::function<void()> before_close_;
+  std::function<void()> amid_read_;
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);
   int root_ = -1;

@@ -37,6 +37,17 @@ void MemoryBacking::NoteDataChange(Inode& inode) {
 }
 
 absl::StatusOr<size_t> MemoryBacking::Pread(int fd, void* out, size_t size, uint64_t offset) {
+  if (!amid_read_) return ReadPart(fd, out, size, offset);
+  const size_t half = size / 2;
+  SALIUS_ASSIGN_OR_RETURN(const size_t first, ReadPart(fd, out, half, offset));
+  amid_read_();
+  if (first < half) return first;
+  SALIUS_ASSIGN_OR_RETURN(const size_t second,
+                          ReadPart(fd, static_cast<char*>(out) + half, size - half, offset + half));
+  return first + second;
+}
+
+absl::StatusOr<size_t> MemoryBacking::ReadPart(int fd, void* out, size_t size, uint64_t offset) {
   absl::MutexLock lock(&mu_);
   SALIUS_RETURN_IF_ERROR(Begin(Call::kRead));
   const Open* const open = Find(fd);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/session/pipeline.h"
@@ -297,6 +298,28 @@ TEST_F(FilesTest, ConcurrentOverwritesAreReadWhole) {
   }
   done = true;
   writer.join();
+  volume->open_files().Release(file);
+}
+
+TEST_F(FilesTest, OverwriteThatIsAppliedAmidAReadIsReadWhole) {
+  config.bulk_limit_bytes = uint64_t{1} << 40;
+  Make();
+  if (memory == nullptr) GTEST_SKIP() << "a kernel's reads cannot be stopped half-way";
+  constexpr size_t kBytes = 65536;
+  Handle* const file = Create("a");
+  Write(file, 0, std::string(kBytes, 'a'), Contract::kDurable);
+  ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  bool written = false;
+  memory->OnEachRead([&] {
+    if (std::exchange(written, true)) return;
+    Write(file, 0, std::string(kBytes, 'b'));
+    ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  });
+  const std::string content = Read(file, 0, kBytes);
+  memory->OnEachRead(nullptr);
+  EXPECT_TRUE(written);
+  ASSERT_EQ(content.size(), kBytes);
+  EXPECT_EQ(content, std::string(kBytes, content[0]));
   volume->open_files().Release(file);
 }
 
