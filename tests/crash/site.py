@@ -12,6 +12,7 @@ from harness.run import wait_until
 
 _CHUNK = 1 << 20
 DISK_MB = 32
+XFS_MB = 320  # mkfs.xfs refuses less than 300
 # The smallest volume, so that a case copies only some megabytes.
 SMALL = ("--log-max", "1MiB")
 BALLAST = ("--ballast", "1MiB")
@@ -53,19 +54,20 @@ class Sparse:
             os.close(fd)
 
 
-def small_image(name):
-    """Returns an ext4 on a small sparse file on a tmpfs."""
-    return Image(name, "ext4", DISK_MB, ("-b", "4096"), directory="/dev/shm")
+def small_image(name, fs="ext4"):
+    """Returns a file system on a small sparse file on a tmpfs."""
+    size_mb, options = (DISK_MB, ("-b", "4096")) if fs == "ext4" else (XFS_MB, ())
+    return Image(name, fs, size_mb, options, directory="/dev/shm")
 
 
 class Site(Rig):
     """A Rig on such an image. `tau` and `more`: options as salius init takes them. `style`: of the
     writers (ops.py)."""
 
-    def __init__(self, m=3, acks=2, tau="30s", more=(), direct=False, style="mixed"):
+    def __init__(self, m=3, acks=2, tau="30s", more=(), direct=False, style="mixed", fs="ext4"):
         self.style = style
         super().__init__(m, acks, init_options=(*SMALL, *(() if direct else BALLAST), "--tau", tau, *more), memory="4MiB",
-                         image=small_image("crash"), direct=direct)
+                         image=small_image("crash", fs), direct=direct)
 
     def write_to_replicas_alone(self, write):
         """Calls write() until its data is neither checkpointed nor in the stable log. (On a busy

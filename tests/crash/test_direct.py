@@ -12,16 +12,17 @@ from harness import op_writer
 
 
 class CoordinatorKilled(StoryCase):
-    """An ordinary run has one of the five, by its seed."""
+    """An ordinary run has one of the five on one of the file systems, by its seed."""
 
     LANES = 4
+    FS, FIRST = "ext4", 0
 
     def setUp(self):
         super().setUp()
         self.refused = []  # the number that each writer was at when it was asked for more
 
     def new_site(self):
-        return Site(tau=TAU, direct=True)
+        return Site(tau=TAU, direct=True, fs=self.FS)
 
     def after_the_coordinator(self, story):
         if story.tool.killed() and story.writer and story.writer.proc.alive():
@@ -51,21 +52,26 @@ class CoordinatorKilled(StoryCase):
             self.assertTrue(self.refused, "no writer was asked for more")
 
     def test_while_a_session_starts(self):
-        self.drawn(0, 5, "crash points of the coordinator")
+        self.drawn(self.FIRST + 0, 10, "crash points of the coordinator")
         self.kill_at_every_point(session_start, False, 8)
 
     def test_while_a_checkpoint_is_made(self):
-        self.drawn(1, 5, "crash points of the coordinator")
+        self.drawn(self.FIRST + 1, 10, "crash points of the coordinator")
         self.kill_at_every_point(checkpoint, True, 8)
 
     def test_while_it_goes_to_mode_local_and_back(self):
-        self.drawn(2, 5, "crash points of the coordinator")
+        self.drawn(self.FIRST + 2, 10, "crash points of the coordinator")
         self.kill_at_every_point(mode_changes, True, 10)
 
     def test_while_the_session_ends(self):
-        self.drawn(3, 5, "crash points of the coordinator")
+        self.drawn(self.FIRST + 3, 10, "crash points of the coordinator")
         self.every_point(closing, True, 8, self.after_the_coordinator)  # the writer has ended before
 
     def test_salius_recover_after_only_the_processes_died(self):
-        self.drawn(4, 5, "crash points of the coordinator")
+        self.drawn(self.FIRST + 4, 10, "crash points of the coordinator")
         self.kill_at_every_point(same_life, False, 10)
+
+
+class CoordinatorKilledOnXfs(CoordinatorKilled):
+
+    FS, FIRST = "xfs", 5

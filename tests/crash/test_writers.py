@@ -76,8 +76,10 @@ class Pair:
 
 
 class WriterKilled(Case):
+    """An ordinary run has one of the file systems, by its seed."""
 
     LANES = 4
+    FS, NUMBER = "ext4", 0
 
     def attempt(self, pair, item, last):
         """Returns where the victim was killed, how many calls its operation had, and whether the
@@ -128,8 +130,9 @@ class WriterKilled(Case):
         return points
 
     def test_killed_at_each_system_call_of_a_write_and_its_sync(self):
+        self.drawn(self.NUMBER, 2, "crash points of a writer")
         build()
-        pairs = [Pair(self.own(Site(direct=True))) for _ in range(self.LANES)]
+        pairs = [Pair(self.own(Site(direct=True, fs=self.FS))) for _ in range(self.LANES)]
         for pair in pairs:
             self.addCleanup(pair.kill)
         items = []
@@ -149,3 +152,8 @@ class WriterKilled(Case):
             self.fail(lanes.text(cases.failures))
         self.assertEqual([item for item, (hit, *_) in cases.results.items() if not hit], [], "never hit")
         self.assertGreater(sum(lacks for *_, lacks in cases.results.values()), 0, "no case needed recovery")
+
+
+class WriterKilledOnXfs(WriterKilled):
+
+    FS, NUMBER = "xfs", 1
