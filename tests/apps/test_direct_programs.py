@@ -4,6 +4,7 @@ Each program does the same work in a plain directory and on the volume, and must
 The summary of syncs must show what docs/direct.md says of it. Then the power is cut right after an
 acknowledgement, and everything that was acknowledged must be there.
 """
+import glob
 import os
 import shutil
 import signal
@@ -255,7 +256,9 @@ class PostgreSql(Programs):
         for n in range(1, 21):
             self.assertEqual(self.query("insert into ledger values (%d) returning n" % n), str(n))
         self.cut(server)
-        os.unlink(os.path.join(data, "postmaster.pid"))  # its pid may be in use: each namespace counts from 1
+        # Their pid may be in use: each namespace counts from 1.
+        for left in (os.path.join(data, "postmaster.pid"), *glob.glob(os.path.join(self.sockets, ".s.PGSQL.*.lock"))):
+            os.unlink(left)
         server = self.started(data, self.start_contained)
         self.assertEqual(self.query("select count(*), max(n) from ledger"), "20|20")
         self.assertEqual(self.query("select count(*) from pgbench_history"), "300")

@@ -17,7 +17,7 @@ class DirectRun:
     def __init__(self, volume, wrapper=()):
         self.volume, self.path = volume, volume.backing
         volume.uuid()
-        self.wrapper = volume.run_words()
+        self.wrapper = volume.join_words()
         self.proc = Proc([*volume.as_user, *wrapper, *volume.run_words(), "cat"], volume.log, netns=volume.netns,
                          pipe_in=True, group=True)
         try:

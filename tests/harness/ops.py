@@ -27,6 +27,7 @@ class OpWriter:
     def __init__(self, directory, ledger=None, first=1, style="mixed", gated=False, wrapper=()):
         OpWriter._serial += 1
         self.ledger = ledger or Ledger()
+        self.first = first
         self.asked = first - 1  # the last operation that do() asked for
         self.log = os.path.join(current().dir, "ops%d.log" % OpWriter._serial)
         self.style = style

@@ -1,10 +1,8 @@
-"""PostgreSQL as a workload: the server in a PID namespace of its own (one kill ends all of it),
-psql clients that insert numbered rows, pgbench beside them.
+"""PostgreSQL as a workload: the server, psql clients that insert numbered rows, pgbench beside them.
 
 The server runs as user postgres on a data directory in the volume; sockets, logs and ledger are
 outside of it.
 """
-import contextlib
 import hashlib
 import os
 import shutil
@@ -47,9 +45,12 @@ class Postgres:
     def start(self):
         """Starts the server. Returns when it answers a query; after a crash, that is when its own
         recovery is done."""
+        # The machine has booted since: the process ids may be in use, or not reaped yet.
+        for left in (os.path.join(self.data, "postmaster.pid"), os.path.join(self.sockets, ".s.PGSQL.5432.lock")):
+            if os.path.exists(left):
+                os.unlink(left)
         # Small shared_buffers and segments give dirty pages and WAL recycling even in a short run.
-        self.proc = Proc(["unshare", "--pid", "--fork", "--kill-child", "--"] + AS_POSTGRES +
-                         self.wrapper + [BIN + "/postgres", "-D", self.data, "-k", self.sockets, "-h", "",
+        self.proc = Proc(AS_POSTGRES + self.wrapper + [BIN + "/postgres", "-D", self.data, "-k", self.sockets, "-h", "",
                                          "-c", "shared_buffers=16MB", "-c", "checkpoint_timeout=30s",
                                          "-c", "max_wal_size=64MB", "-c", "autovacuum=on"], self.log)
         wait_until(self._ready, 120, lambda: "postgres does not answer; log:\n" + tail(self.log), 0.05)
@@ -83,27 +84,14 @@ class Postgres:
         self.query("CREATE TABLE ledger(stream int, n int, body text NOT NULL, PRIMARY KEY(stream, n))")
 
     def kill(self):
-        """Kills every process of the server at once: when the namespace's first process ends, all
-        end."""
+        """Kills every process of the server: each backend has a session of its own."""
         if self.proc:
-            first = self._postmaster()
-            if first:
-                with contextlib.suppress(ProcessLookupError):  # its disk just failed
-                    os.kill(first, signal.SIGKILL)
-                self.proc.wait(30)
-            self.proc.kill()
+            self.proc.kill_tree()
             self.proc = None
-
-    def _postmaster(self):
-        try:
-            with open("/proc/%d/task/%d/children" % (self.proc.pid, self.proc.pid)) as f:
-                return int((f.read().split() or [0])[0])
-        except FileNotFoundError:
-            return 0
 
     def shutdown(self):
         """Stops it cleanly (SIGINT, fast mode)."""
-        os.kill(self._postmaster(), signal.SIGINT)
+        self.proc.signal(signal.SIGINT)  # salius-run passes it on
         self.proc.wait(60)
         self.proc = None
 

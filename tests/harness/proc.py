@@ -51,6 +51,25 @@ class Proc:
             os.killpg(self.pid, signal.SIGKILL)
         self.kill()
 
+    def kill_tree(self):
+        """Kills the process and all that descend from it, in whatever session they are, and reaps
+        it. Each is stopped first, so that none makes another one meanwhile."""
+        stopped = []
+        found = [self.pid] if self.alive() else []
+        while found:
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            wait_until(lambda found=found: all(_state("/proc/%d/stat" % pid) in "TZX" for pid in found), 10,
+                       "processes do not stop")
+            stopped += found
+            found = [child for pid in stopped for child in _children(pid) if child not in stopped]
+        for pid in stopped:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.kill()
+        wait_until(lambda: all(_state("/proc/%d/stat" % pid) in "ZX" for pid in stopped), 30, "the processes do not end")
+
     def terminate(self, timeout_s=30):
         """Sends SIGTERM and returns the exit status; raises when the process does not end on its
         own."""
@@ -79,6 +98,15 @@ class Proc:
     def tail(self, lines=40):
         """Returns the last lines of the log, for error messages."""
         return tail(self.log, lines)
+
+
+def _children(pid):
+    """Returns the ids of the processes that any thread of `pid` has made."""
+    found = []
+    for path in glob.glob("/proc/%d/task/*/children" % pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(path) as f:
+            found += map(int, f.read().split())
+    return found
 
 
 def _state(path):

@@ -77,7 +77,12 @@ class Volume:
 
     def run_words(self, *options):
         """Returns the words before a command's own under which it uses this direct volume."""
-        return [self.program("salius-run"), "--insecure", "--direct", self.backing, *options, "--"]
+        return self.join_words("--insecure", *options)
+
+    def join_words(self, *options):
+        """Returns such words for a command that joins another salius-run. It is refused when that
+        one has ended, since it may not use replicas on other hosts itself."""
+        return [self.program("salius-run"), *options, "--direct", self.backing, "--"]
 
     def init(self, replicas, acks, *options, check=True):
         """Runs salius init; `replicas` are addresses. SALIUS_NAMES in the environment sets the
