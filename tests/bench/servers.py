@@ -106,9 +106,8 @@ class Redis(Server):
 
 
 class Postgres(Server):
-    """A cluster in `data` (new), on TCP port `port`; start() after make() or copy(). It runs in
-    a PID namespace of its own, so that one kill ends every process of it. `settings`: {name:
-    value}."""
+    """A cluster in `data` (new), on TCP port `port`; start() after make() or copy(). `settings`:
+    {name: value}."""
 
     # No checkpoint and no clean-up in the middle of a round; the log holds a whole run.
     SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "on",
@@ -135,14 +134,17 @@ class Postgres(Server):
 
     def start(self):
         words = [w for name, value in self.settings.items() for w in ("-c", "%s=%s" % (name, value))]
-        return self.launch(OWN_PIDS + ["--"] + AS_POSTGRES + self.wrapper +
-                           [program("postgres"), "-D", self.data, *words], free_name("postgres") + ".log",
+        # The processes of an earlier start may not be reaped yet.
+        if os.path.exists(os.path.join(self.data, "postmaster.pid")):
+            os.unlink(os.path.join(self.data, "postmaster.pid"))
+        return self.launch(AS_POSTGRES + self.wrapper + [program("postgres"), "-D", self.data, *words],
+                           free_name("postgres") + ".log",
                            # This server answers, not an earlier user of the port.
                            lambda: self.query("SHOW data_directory", check=False) == self.data)
 
     def kill(self):
         if self.proc:
-            end(self.proc)
+            self.proc.kill_tree()
             self.proc = None
 
     close = kill
