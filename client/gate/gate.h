@@ -39,6 +39,14 @@ class Gate {
   // The output must not be made then.
   virtual int Await() = 0;
 
+  // Notes that something changed, before the call, that no record vouches for: an output waits for a
+  // real sync that begins after this. Async-signal-safe.
+  virtual void Owe() = 0;
+  // Notes that a change is about to be made, which the caller cannot see the end of.
+  virtual void Notice() = 0;
+  // Returns how many were. A thread that finds more than before calls Owe: its own are made by then.
+  virtual uint64_t Noticed() const = 0;
+
   // Remembers a pipe or socket that a gated process made: data in it has not left. `device` and
   // `inode`: of fstat(2).
   virtual void MakeInside(uint64_t device, uint64_t inode) = 0;

@@ -34,6 +34,9 @@ uint64_t ReadHex(const char*& at) {
 
 constinit Gating gating;
 
+// Noticed() at this thread's last call.
+__attribute__((tls_model("initial-exec"))) static thread_local uint64_t seen = 0;
+
 bool Gating::IsWatched() { return Raw(SYS_prctl, gate::kGateProbe, 0, 0, 0, 0) == -EALREADY; }
 
 void Gating::Start(gate::Gate& gate, const char* held) {
@@ -70,6 +73,14 @@ bool Gating::Leads(int fd, bool closes) const {
 
 bool Gating::Outside(int fd) const { return Leads(fd, false); }
 
+void Gating::Settle() {
+  gate::Gate& gate = *gate_.load(std::memory_order_relaxed);
+  const uint64_t noticed = gate.Noticed();
+  if (noticed == seen) return;
+  seen = noticed;
+  gate.Owe();
+}
+
 Gating::Verdict Gating::WaitNow() {
   Section section;
   // The wait may need a lock that this thread holds.
@@ -78,11 +89,13 @@ Gating::Verdict Gating::WaitNow() {
 }
 
 Gating::Verdict Gating::Wait(int fd, bool closes) {
+  Settle();
   if (!gate_.load(std::memory_order_relaxed)->Pending() || !Leads(fd, closes)) return Verdict::kGo;
   return WaitNow();
 }
 
 Gating::Verdict Gating::BeforeName(int directory, const char* path) {
+  Settle();
   if (!gate_.load(std::memory_order_relaxed)->Pending()) return Verdict::kGo;
   char parent[PATH_MAX];
   const size_t length = path == nullptr ? PATH_MAX : strnlen(path, PATH_MAX);

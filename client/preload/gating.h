@@ -54,6 +54,9 @@ class Gating {
     uint64_t device = 0, inode = 0;
   };
 
+  // Has the next output wait for changes that this thread made by calls that the supervisor let
+  // continue: they have been made by now.
+  void Settle();
   bool IsHeld(uint64_t device, uint64_t inode) const;
   bool Leads(int fd, bool closes) const;
   Verdict Wait(int fd, bool closes);

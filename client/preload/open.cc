@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 
+#include <cerrno>
 #include <cstdarg>
 
 #include "client/preload/export.h"
@@ -15,8 +16,18 @@
 namespace salius::preload {
 namespace {
 
+// The file of `fd` may be new, or cut.
+void NoteChange(int fd) {
+  if (fd < 0 || !gating.on()) return;
+  const int before = errno;
+  if (library.files().IsOfVolume(fd)) library.files().Changed();
+  errno = before;
+}
+
 int Opened(int fd, int flags) {
-  if (fd >= 0) library.Opened(fd, flags, (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
+  if (fd < 0) return fd;
+  if ((flags & (O_CREAT | O_TRUNC)) != 0) NoteChange(fd);
+  library.Opened(fd, flags, (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
   return fd;
 }
 
@@ -38,6 +49,7 @@ int Open(int directory, const char* path, int flags, mode_t mode, Plain plain) {
 }
 
 int Made(int fd, int flags = 0) {
+  NoteChange(fd);
   library.Opened(fd, O_RDWR | flags, true);
   return fd;
 }

@@ -171,6 +171,13 @@ void Supervisor::Take(const seccomp_notif& call) {
   const OutputCall* const what = gate::FindOutputCall(call.data.nr);
   const bool ends = call.data.nr == SYS_exit_group || call.data.nr == SYS_exit;
   const Stopped stopped{call.id, ends};
+  // The thread's call before this one has been made.
+  if (changing_.erase(call.pid) != 0) gate_.Owe();
+  if (what != nullptr && ChangesVolume(*what, call)) {
+    changing_.insert(call.pid);
+    gate_.Notice();
+    if (what->where == Where::kDescriptor) return Answer(stopped, 0);
+  }
   // Some calls take effect on later ones, so each is judged even if nothing is pending.
   const bool lasting = what != nullptr && (what->where == Where::kMap || what->where == Where::kLend ||
                                            what->where == Where::kAttach ||
@@ -253,6 +260,33 @@ bool Supervisor::IsOutput(const OutputCall& what, const seccomp_notif& call) {
       return true;
   }
   return true;
+}
+
+bool Supervisor::ChangesVolume(const OutputCall& what, const seccomp_notif& call) const {
+  const auto thread = static_cast<int>(call.pid);
+  const auto argument = [&](int index) { return call.data.args[index]; };
+  switch (call.data.nr) {
+    case SYS_fcntl:
+    case SYS_flock:
+    case SYS_ioctl:
+      return false;  // locks and questions
+    default:
+      break;
+  }
+  if (what.where == Where::kDescriptor) return IsOfVolume(thread, static_cast<int>(argument(what.a)));
+  if (what.where != Where::kPath) return false;
+  const auto of_volume = [&](int directory, int path) {
+    return !NameIsOutside(thread, directory < 0 ? AT_FDCWD : static_cast<int>(argument(directory)),
+                          argument(path));
+  };
+  return of_volume(what.a, what.b) || (what.d >= 0 && of_volume(what.c, what.d));
+}
+
+bool Supervisor::IsOfVolume(int thread, int fd) const {
+  const std::string path = DescriptorPath(thread, fd);
+  struct stat st {};
+  return ::stat(path.c_str(), &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+         st.st_dev == surroundings_.device && IsBelowRoot(LinkOf(path));
 }
 
 bool Supervisor::IsBelowRoot(const std::string& path) const {

@@ -62,6 +62,9 @@ class Supervisor {
   void WaitLoop();
   void Take(const seccomp_notif& call);
   void Answer(const Stopped& call, int error);
+  // Returns whether the call may change something of the volume.
+  bool ChangesVolume(const gate::OutputCall& what, const seccomp_notif& call) const;
+  bool IsOfVolume(int thread, int fd) const;
 
   // Returns whether what the call does can be noticed outside.
   bool IsOutput(const gate::OutputCall& what, const seccomp_notif& call);
@@ -78,6 +81,8 @@ class Supervisor {
   const UniqueFd stop_;  // an eventfd
   gate::Gate& gate_;
   const Surroundings surroundings_;
+  // Threads whose last call changed something of the volume, or will. The judge's alone.
+  std::set<uint32_t> changing_;
   absl::Mutex mu_;
   std::vector<Stopped> waiting_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from harness.direct import DirectCase
-from harness.proc import Proc
+from harness.proc import Proc, attach_strace
 from harness.run import current, wait_until
 
 # Covers the file, waits for a line, writes, syncs, makes the output. Then it prints how long the
@@ -112,7 +112,8 @@ LEAKS = {
 }
 
 
-class Leaks(DirectCase):
+class Recorder(DirectCase):
+    """A process outside, with the channels on which it hears the program."""
 
     DELTA = "5s"
 
@@ -197,6 +198,9 @@ class Leaks(DirectCase):
         run.popen.stdin.write("\n")
         run.popen.stdin.flush()
 
+
+class Leaks(Recorder):
+
     def leak(self, name, gated):
         """Makes the output while the replicas are stopped. Returns whether it was heard meanwhile."""
         prepare, output, channel = LEAKS[name]
@@ -237,6 +241,79 @@ class Leaks(DirectCase):
             if channel:
                 with self.subTest(name):
                     self.assertTrue(self.leak(name, False), name + ": the test cannot hear it")
+
+
+# Changes of the volume that no record vouches for, and no sync follows: code before, code of the
+# change.
+CHANGES = {
+    "a new file": ("", "os.close(os.open(volume + '/new', os.O_CREAT | os.O_WRONLY))"),
+    "a file that is cut": ("", "os.close(os.open(volume + '/f', os.O_WRONLY | os.O_TRUNC))"),
+    "bulk data": ("n = os.open(volume + '/new', os.O_CREAT | os.O_WRONLY)", "os.write(n, bytes(4 << 20))"),
+    "stdio": ("s = libc.fdopen; s.restype = ctypes.c_void_p; s = ctypes.c_void_p(s(os.open(volume + '/new',"
+              " os.O_CREAT | os.O_WRONLY), b'w'))", "libc.fputs(b'data', s); libc.fflush(s)"),
+    "raw system call": ("", "raw(1, fd, b'data', 4)"),
+    "mkdir": ("", "os.mkdir(volume + '/new')"),
+    "mkdir by a child": ("", "subprocess.run(['mkdir', volume + '/new'])"),
+    "mkdir by a thread": ("", "t = threading.Thread(target=os.mkdir, args=(volume + '/new',)); t.start(); t.join()"),
+    "rmdir": ("os.mkdir(volume + '/old')", "os.rmdir(volume + '/old')"),
+    "unlink": ("open(volume + '/old', 'w').close()", "os.unlink(volume + '/old')"),
+    "rename": ("open(volume + '/old', 'w').close()", "os.rename(volume + '/old', volume + '/new')"),
+    "link": ("", "os.link(volume + '/f', volume + '/new')"),
+    "symlink": ("", "os.symlink('f', volume + '/new')"),
+    "chmod": ("", "os.chmod(volume + '/f', 0o640)"),
+    "utime": ("", "os.utime(volume + '/f', (1, 1))"),
+    "setxattr": ("", "os.setxattr(volume + '/f', 'user.tag', b'x')"),
+    "removexattr": ("os.setxattr(volume + '/f', 'user.tag', b'x')", "os.removexattr(volume + '/f', 'user.tag')"),
+    "mknod": ("", "os.mknod(volume + '/new', 0o600)"),
+}
+
+
+class Changes(Recorder):
+    """The program changes the volume without a sync, and makes an output. While the disk's sync is
+    held up the output must not arrive."""
+
+    DISK_US = 1_500_000
+
+    def change(self, name, gated):
+        """Returns whether the output was heard while the sync was held up."""
+        prepare, change = CHANGES[name]
+        self.listen()
+        try:
+            run = self.begin("f = fifo()\n" + prepare, change + "\nos.write(f, b'heard')", gated)
+            slow = attach_strace(run.pid, "syncfs", os.path.join(self.out, "slow"), "delay_enter=%d" % self.DISK_US)
+            try:
+                self.go(run)
+                early = self.heard("fifo", HOLD_S)
+                if gated:
+                    self.assertTrue(self.heard("fifo", 20), name + ": it never came\n" + run.tail())
+            finally:
+                slow.kill()
+            run.popen.stdin.close()
+            self.assertEqual(run.wait(30), 0, run.tail())
+            return early
+        finally:
+            self.silence()
+
+    def test_outputs_wait_for_changes_that_were_not_synced(self):
+        for name in CHANGES:
+            with self.subTest(name):
+                self.fresh()
+                self.assertFalse(self.change(name, True), name + " was not on the disk")
+
+    def test_they_do_not_wait_without_a_gate(self):
+        """The control."""
+        for name in CHANGES:
+            with self.subTest(name):
+                self.fresh()
+                self.assertTrue(self.change(name, False), name + ": the test cannot hear it")
+
+    def fresh(self):
+        for left in ("new", "old"):
+            path = os.path.join(self.directory, left)
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            elif os.path.lexists(path):
+                os.unlink(path)
 
 
 # Calls the Python module on a file of a direct volume. Its words: the volume, the module's directory.

@@ -124,14 +124,21 @@ void DirectGate::EndEarly(gate::EarlyEnd reason) {
   window_.header().promises.early_end.fetch_or(reason);
 }
 
-void DirectGate::Owe() const {
+void DirectGate::Owe() {
   Header& header = window_.header();
-  // The data is in the page cache before this look, and the sync of that number begins after it.
+  // The change is in the page cache before this look, and the sync of that number begins after it.
   const uint64_t next = header.sync_epoch.load();
   uint64_t owed = header.promises.owed_epoch.load();
   while (owed < next && !header.promises.owed_epoch.compare_exchange_weak(owed, next)) {
   }
 }
+
+void DirectGate::Notice() {
+  window_.header().promises.noticed.fetch_add(1);
+  Owe();
+}
+
+uint64_t DirectGate::Noticed() const { return window_.header().promises.noticed.load(); }
 
 void DirectGate::SendSoon() const {
   const Header& header = window_.header();

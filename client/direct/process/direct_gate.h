@@ -1,9 +1,10 @@
 // The gate of a direct volume, on the shared window.
 //
 // Two things are pending there. Records: everything up to `issued` that is not durable. And syncs
-// that are owed: a sync of an uncovered file, or of a directory, that returned early notes the
-// number of the coordinator's next sync before it returns. That sync begins after it, so it covers
-// what the file had. An output waits until the sync has been made and noted.
+// that are owed: a change that no record vouches for (data of an uncovered file, a name, an
+// attribute), and a sync of such a file that returned early, note the number of the coordinator's
+// next sync. That sync begins after the change, so it covers it. An output waits until the sync has
+// been made and noted.
 //
 // Needs the standard library, POSIX and ISA-L only; never allocates.
 #pragma once
@@ -24,6 +25,10 @@ class DirectGate final : public gate::Gate {
 
   bool Pending() const override;
   int Await() override;
+  // The present page cache must be on the disk before the next output.
+  void Owe() override;
+  void Notice() override;
+  uint64_t Noticed() const override;
   void MakeInside(uint64_t device, uint64_t inode) override;
   bool Inside(uint64_t device, uint64_t inode) const override;
   void Passed() override;
@@ -35,8 +40,6 @@ class DirectGate final : public gate::Gate {
 
   // Returns whether sync calls may return early now.
   bool Early() const { return window_.header().promises.early_end.load() == 0; }
-  // Notes that the present page cache must be on the disk before the next output.
-  void Owe() const;
   // Sends the records that are complete, if that is due: at once, or when they are many.
   void SendSoon() const;
   void CountEarly(bool owed) const;

@@ -50,6 +50,11 @@ class Files {
   virtual void Lock(File file) = 0;
   virtual void Unlock(File file) = 0;
 
+  // Under external synchrony: the next output waits for a real sync, since something of the volume
+  // changed before this call that no record vouches for. Async-signal-safe. LogWrite, LogTruncate
+  // and Uncover do it themselves.
+  virtual void Changed() = 0;
+
   // Logs bytes that were just written at `offset`, under Lock: `bytes` is the number that the write
   // returned, at most the bytes of the `count` parts. Returns the last seq that a synchronous caller
   // has to await; 0 when nothing was logged, because no log is kept now or the file is uncovered.

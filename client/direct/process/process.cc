@@ -211,8 +211,31 @@ Stamped Process::Log(uint32_t file, Draft& draft) {
   return Stamp(window_, draft);
 }
 
+bool Process::Covered(File file, PhaseWord phase) const {
+  if (phase.phase() != Phase::kReplicated || !Current(file)) return false;
+  const FileEntry& entry = window_.file(file.index);
+  return IsCovered(window_, entry, entry.uncovered.load());
+}
+
+void Process::Changed() {
+  if (early_) gate_.Owe();
+}
+
 uint64_t Process::LogWrite(File file, uint64_t offset, const iovec* parts, int count,
                            size_t bytes) {
+  const uint64_t seq = TryLogWrite(file, offset, parts, count, bytes);
+  if (early_ && bytes != 0 && !Covered(file, window_.phase())) gate_.Owe();
+  return seq;
+}
+
+uint64_t Process::LogTruncate(File file, uint64_t size) {
+  const uint64_t seq = TryLogTruncate(file, size);
+  if (early_ && !Covered(file, window_.phase())) gate_.Owe();
+  return seq;
+}
+
+uint64_t Process::TryLogWrite(File file, uint64_t offset, const iovec* parts, int count,
+                              size_t bytes) {
   if (!file.tracked() || !Current(file) || bytes == 0) return 0;
   FileEntry& entry = window_.file(file.index);
   if (!Logs(entry)) {
@@ -243,7 +266,7 @@ uint64_t Process::LogWrite(File file, uint64_t offset, const iovec* parts, int c
   return last;
 }
 
-uint64_t Process::LogTruncate(File file, uint64_t size) {
+uint64_t Process::TryLogTruncate(File file, uint64_t size) {
   if (!file.tracked() || !Current(file)) return 0;
   if (!Logs(window_.file(file.index))) {
     UncoverFile(window_, file.index);
@@ -259,6 +282,7 @@ uint64_t Process::LogTruncate(File file, uint64_t size) {
 
 void Process::Uncover(File file, Reason reason) {
   if (file.tracked() && Current(file)) UncoverFile(window_, file.index, reason);
+  Changed();
 }
 
 int Process::Sync(File file, int fd, bool data_only) {
@@ -347,8 +371,7 @@ int Process::SyncEarly(File file) {
   {
     // A dead owner of the stripe is seen here.
     StripeLock lock(window_, file.index);
-    covered = phase.phase() == Phase::kReplicated && window_.phase() == phase && Current(file) &&
-              IsCovered(window_, entry, entry.uncovered.load());
+    covered = window_.phase() == phase && Covered(file, phase);
     entry.unsynced.store(0);
   }
   // Every write to a covered file has a record, and an output waits for all that are issued.

@@ -55,6 +55,7 @@ class Process final : public Files {
   void AwaitRoom(File file, size_t bytes) override;
   void Lock(File file) override;
   void Unlock(File file) override;
+  void Changed() override;
   uint64_t LogWrite(File file, uint64_t offset, const iovec* parts, int count,
                     size_t bytes) override;
   uint64_t LogTruncate(File file, uint64_t size) override;
@@ -73,6 +74,10 @@ class Process final : public Files {
   static constexpr int kAgain = -1;  // of a sync's step: phase or generation changed
 
   bool Current(File file) const;
+  // Returns whether everything written to the file has a record, or is on the disk.
+  bool Covered(File file, PhaseWord phase) const;
+  uint64_t TryLogWrite(File file, uint64_t offset, const iovec* parts, int count, size_t bytes);
+  uint64_t TryLogTruncate(File file, uint64_t size);
   // Returns whether the next write of the file is logged. Under its stripe.
   bool Logs(const FileEntry& entry) const;
   // Stamps one record of the file. Under its stripe.

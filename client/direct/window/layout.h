@@ -58,7 +58,7 @@ namespace salius::direct {
 
 inline constexpr uint64_t kWindowMagic = 0x31574453554C4153;  // "SALUSDW1"
 // Changes with every change of this file that is not an addition to the end of Header.
-inline constexpr uint32_t kWindowVersion = 3;
+inline constexpr uint32_t kWindowVersion = 4;
 
 // The session's treatment of writes and syncs. Changed by the coordinator only.
 enum class Phase : uint32_t {
@@ -199,8 +199,11 @@ struct Promises {
   std::atomic<uint32_t> lazy;
   std::atomic<uint32_t> early_end;  // a set of gate::EarlyEnd: sync calls wait as without a gate
   std::atomic<uint32_t> passed;     // 1: a descriptor may have been passed outside
-  // Syncs of uncovered files returned early: an output waits until clean_epoch reaches this.
+  // Something changed that no record vouches for, or a sync of such a file returned early: an output
+  // waits until clean_epoch reaches this.
   std::atomic<uint64_t> owed_epoch;
+  // Changes of the volume that the supervisor let continue: each may be made a little later.
+  std::atomic<uint64_t> noticed;
   // Counters, relaxed.
   std::atomic<uint64_t> outputs;       // outputs while something was pending
   std::atomic<uint64_t> paid_outputs;  // of them, those that waited for a real sync

@@ -1,6 +1,8 @@
 // The gate of a direct volume: sync calls return early, outputs wait for records and for the real
 // sync that is owed.
+#include <functional>
 #include <future>
+#include <vector>
 
 #include "client/direct/process/direct_gate.h"
 #include "tests/unit/direct/direct_testing.h"
@@ -109,6 +111,46 @@ TEST_F(DirectGateTest, SyncThatBeganBeforeTheCallDoesNotPay) {
     EndSync(window(), start.epoch);
   }
   EXPECT_TRUE(gate().Pending());
+  close(fd);
+}
+
+// No sync call: the data itself, or the name, must be on the disk before an output.
+TEST_F(DirectGateTest, ChangeWithoutARecordIsOwed) {
+  int fd = -1;
+  const File covered = OpenCovered("a", &fd);
+  int written_fd = -1, cut_fd = -1;
+  const File written = OpenNew("b", &written_fd);
+  const File cut = OpenNew("c", &cut_fd);
+  volume_.AllowCheckpoints(false);
+  const uint64_t owed = promises().owed_epoch.load();
+  EXPECT_GT(Write(process_, covered, fd, 0, "data"), 0u);
+  process_.Lock(covered);
+  EXPECT_GT(process_.LogTruncate(covered, 2), 0u);
+  process_.Unlock(covered);
+  EXPECT_EQ(promises().owed_epoch.load(), owed) << "a record is enough";
+  EXPECT_EQ(gate().Await(), 0);
+  const std::vector<std::function<void()>> changes = {
+      [&] { EXPECT_EQ(Write(process_, written, written_fd, 0, "data"), 0u); },
+      [&] { process_.Changed(); },
+      [&] { process_.Uncover(covered, Reason::kAttributes); },
+      [&] { gate().Notice(); },
+  };
+  for (const auto& change : changes) {
+    EXPECT_FALSE(gate().Pending());
+    change();
+    EXPECT_TRUE(gate().Pending());
+    volume_.Checkpoint();
+    EXPECT_EQ(gate().Await(), 0);
+  }
+  UncoverFile(window(), cut.index);
+  process_.Lock(cut);
+  EXPECT_EQ(process_.LogTruncate(cut, 2), 0u);
+  process_.Unlock(cut);
+  EXPECT_TRUE(gate().Pending());
+  EXPECT_EQ(gate().Noticed(), 1u);
+  EXPECT_EQ(promises().owed_syncs.load(), 1u) << "there was one sync call";
+  close(cut_fd);
+  close(written_fd);
   close(fd);
 }
 

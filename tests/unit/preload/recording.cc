@@ -128,6 +128,7 @@ class Recording final : public salius::direct::Files {
   uint64_t Ticket(File) override { return 0; }
   int AwaitTicket(uint64_t, int64_t) override { return 0; }
   salius::direct::Watermarks Marks() const override { return {}; }
+  void Changed() override {}
   bool IsOfVolume(int) const override { return false; }
   bool OweDirectory(int) override { return false; }
   void AfterFork() override { Line("after-fork"); }
