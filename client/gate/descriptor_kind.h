@@ -6,6 +6,7 @@
 #include <sys/sysmacros.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace salius::gate {
 
@@ -14,6 +15,15 @@ enum class Kind : uint8_t {
   kFile,    // outside; closing it shows nothing
   kStream,  // outside; closing it may show end of file to another process
 };
+
+// Returns whether the device with this number gives no one what is written to it: /dev/null, zero,
+// full, random and urandom.
+constexpr bool KeepsNothing(dev_t device_number) {
+  for (const unsigned minor : {3u, 5u, 7u, 8u, 9u}) {
+    if (device_number == makedev(1, minor)) return true;
+  }
+  return false;
+}
 
 // Returns the kind of a descriptor with this mode and device number (fstat(2)). `in_volume`: a
 // regular file of the volume. `made_inside`: a pipe or socket of gated processes (Gate::Inside).
@@ -28,8 +38,8 @@ constexpr Kind KindOf(mode_t mode, dev_t device_number, bool in_volume, bool mad
     case S_IFSOCK:
       return made_inside ? Kind::kInside : Kind::kStream;
     case S_IFCHR:
-      // /dev/null. The last close of a terminal is an end of file to its other side.
-      return device_number == makedev(1, 3) ? Kind::kInside : Kind::kStream;
+      // The last close of a terminal is an end of file to its other side.
+      return KeepsNothing(device_number) ? Kind::kInside : Kind::kStream;
     default:
       return Kind::kFile;  // disks; eventfd(2) and the like, which another process may have
   }

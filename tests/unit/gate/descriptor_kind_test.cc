@@ -21,9 +21,14 @@ TEST(DescriptorKindTest, PipesAndSocketsAreInsideWhenMadeInside) {
   }
 }
 
-TEST(DescriptorKindTest, NullDeviceAloneIsInside) {
-  EXPECT_EQ(KindOf(S_IFCHR | 0666, makedev(1, 3), false, false), Kind::kInside);
-  EXPECT_EQ(KindOf(S_IFCHR | 0666, makedev(1, 7), false, false), Kind::kStream);
+TEST(DescriptorKindTest, DevicesThatKeepNothingAreInside) {
+  for (const char* device : {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}) {
+    struct stat status {};
+    ASSERT_EQ(stat(device, &status), 0);
+    EXPECT_EQ(KindOf(status.st_mode, status.st_rdev, false, false), Kind::kInside) << device;
+  }
+  EXPECT_EQ(KindOf(S_IFCHR | 0600, makedev(1, 1), false, false), Kind::kStream);  // memory
+  EXPECT_EQ(KindOf(S_IFCHR | 0644, makedev(1, 11), false, false), Kind::kStream);  // the kernel's log
   EXPECT_EQ(KindOf(S_IFCHR | 0620, makedev(136, 0), false, false), Kind::kStream);
   EXPECT_EQ(KindOf(S_IFBLK | 0600, makedev(1, 3), false, false), Kind::kFile);
 }
