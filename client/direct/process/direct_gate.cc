@@ -5,6 +5,7 @@
 
 #include "client/direct/window/system.h"
 #include "client/direct/window/waits.h"
+#include "client/gate/inside.h"
 
 namespace salius::direct {
 namespace {
@@ -14,20 +15,6 @@ constexpr uint64_t kBatchBytes = 256u << 10;
 
 // A wait with a limit looks again after this time.
 constexpr int64_t kBriefNs = 1'000'000;
-
-// A new pipe or socket may have any of this many places.
-constexpr size_t kPlaces = 8;
-constexpr unsigned kInodeBits = 44;
-
-// Returns the word of a pipe or socket; 0: it has none.
-uint64_t WordOf(uint64_t device, uint64_t inode) {
-  if (inode >> kInodeBits != 0 || device >> (64 - kInodeBits) != 0) return 0;
-  return device << kInodeBits | inode;
-}
-
-size_t FirstPlace(uint64_t word) {
-  return (word * 0x9E3779B97F4A7C15) >> 32 & (kInsideSlots - 1) & ~(kPlaces - 1);
-}
 
 bool Checkpointed(const SharedWindow& window, uint64_t epoch) {
   return window.header().clean_epoch.load() >= epoch;
@@ -96,26 +83,12 @@ void DirectGate::WaitBriefly(int64_t until_ns, int64_t now) const {
 }
 
 void DirectGate::MakeInside(uint64_t device, uint64_t inode) {
-  const uint64_t word = WordOf(device, inode);
-  if (word == 0) return;
-  std::atomic<uint64_t>* const inside = window_.header().promises.inside;
-  const size_t first = FirstPlace(word);
-  for (size_t i = 0; i < kPlaces; ++i) {
-    uint64_t free = 0;
-    if (inside[first + i].compare_exchange_strong(free, word) || free == word) return;
-  }
-  inside[first + inode % kPlaces].store(word);
+  gate::Inside(window_.header().promises.inside).Add(device, inode);
 }
 
 bool DirectGate::Inside(uint64_t device, uint64_t inode) const {
-  const uint64_t word = WordOf(device, inode);
-  const Promises& promises = window_.header().promises;
-  if (word == 0 || promises.passed.load() != 0) return false;
-  const size_t first = FirstPlace(word);
-  for (size_t i = 0; i < kPlaces; ++i) {
-    if (promises.inside[first + i].load() == word) return true;
-  }
-  return false;
+  Promises& promises = window_.header().promises;
+  return promises.passed.load() == 0 && gate::Inside(promises.inside).Has(device, inode);
 }
 
 void DirectGate::Passed() { window_.header().promises.passed.store(1); }

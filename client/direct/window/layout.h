@@ -49,6 +49,7 @@
 
 #include "client/direct/window/file.h"
 #include "client/direct/window/reason.h"
+#include "client/gate/inside.h"
 #include "client/session/durable_rule.h"
 #include "client/session/window.h"
 #include "common/id_types.h"
@@ -191,7 +192,6 @@ struct Counters {
 };
 
 // External synchrony (docs/external-synchrony.md): sync calls return early, outputs wait.
-inline constexpr size_t kInsideSlots = 4096;  // of Promises::inside; a power of two
 struct Promises {
   // Constant before the first process attaches. 1: sync calls of gated processes return early.
   alignas(64) std::atomic<uint32_t> external;
@@ -210,8 +210,8 @@ struct Promises {
   std::atomic<uint64_t> early_syncs;   // sync calls that returned early
   std::atomic<uint64_t> owed_syncs;    // of them, those that left a real sync to the next output
   std::atomic<uint64_t> refused;       // outputs that failed, since the volume had failed
-  // Pipes and sockets of gated processes; 0: free. A new one takes the place of an older one.
-  std::atomic<uint64_t> inside[kInsideSlots];
+  // Pipes and sockets of gated processes (gate::Inside).
+  std::atomic<uint64_t> inside[gate::kInsideSlots];
 };
 
 struct Header {

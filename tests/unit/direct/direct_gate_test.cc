@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/direct/process/direct_gate.h"
+#include "client/gate/inside.h"
 #include "tests/unit/direct/direct_testing.h"
 
 namespace salius::direct {
@@ -335,12 +336,12 @@ TEST_F(DirectGateTest, InsideIsRememberedUntilADescriptorIsPassed) {
   EXPECT_FALSE(gate().Inside(14, 4711));
   EXPECT_FALSE(gate().Inside(13, 4712));
   // Too many: the old ones are outside again, the newest is not.
-  for (uint64_t inode = 5000; inode < 5000 + 10 * kInsideSlots; ++inode) {
+  for (uint64_t inode = 5000; inode < 5000 + 10 * gate::kInsideSlots; ++inode) {
     gate().MakeInside(13, inode);
     ASSERT_TRUE(gate().Inside(13, inode));
   }
   gate().Passed();
-  EXPECT_FALSE(gate().Inside(13, 5000 + 10 * kInsideSlots - 1));
+  EXPECT_FALSE(gate().Inside(13, 5000 + 10 * gate::kInsideSlots - 1));
 }
 
 }  // namespace

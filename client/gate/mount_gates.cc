@@ -1,0 +1,98 @@
+#include "client/gate/mount_gates.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "client/direct/window/system.h"
+
+namespace salius::gate {
+
+using direct::AsLong;
+using direct::RawCall;
+
+int MountGates::Attach(int memory) {
+  struct stat status;
+  if (const long error = RawCall(SYS_fstat, memory, AsLong(&status)); error != 0) {
+    return static_cast<int>(-error);
+  }
+  if (status.st_size != sizeof(Shared)) return EPROTO;
+  const long at =
+      RawCall(SYS_mmap, 0, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+  if (at < 0 && at >= -4095) return static_cast<int>(-at);
+  auto* const shared = reinterpret_cast<Shared*>(at);
+  int error = shared->magic == kSharedMagic && shared->count <= kMostMounts ? 0 : EPROTO;
+  if (error == 0) {
+    shared_ = shared;
+    count_ = shared->count;
+  }
+  for (size_t i = 0; i < count_ && error == 0; ++i) error = Register(i);
+  if (error == 0) return 0;
+  for (size_t i = 0; i < count_; ++i) Leave(joined_[i]);
+  RawCall(SYS_munmap, at, sizeof(Shared));
+  shared_ = nullptr;
+  count_ = 0;
+  return error;
+}
+
+int MountGates::Register(size_t mount) {
+  Joined fresh = Join(shared_->mounts[mount].gate);
+  if (fresh.error != 0) return fresh.error;
+  // Closing the connection, at exec too, is no end of file that someone outside sees.
+  struct stat status;
+  if (RawCall(SYS_fstat, fresh.connection, AsLong(&status)) == 0) {
+    MakeInside(status.st_dev, status.st_ino);
+  }
+  Leave(joined_[mount]);
+  joined_[mount] = fresh;
+  return 0;
+}
+
+void MountGates::AfterFork() {
+  // Where it fails, the parent's connection and page still serve for waiting.
+  for (size_t i = 0; i < count_; ++i) static_cast<void>(Register(i));
+}
+
+bool MountGates::Owns(int fd) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (fd >= 0 && joined_[i].connection == fd) return true;
+  }
+  return false;
+}
+
+bool MountGates::IsMount(uint64_t device) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (shared_->mounts[i].device == device) return true;
+  }
+  return false;
+}
+
+bool MountGates::Pending() const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (!MayOutput(joined_[i])) return true;
+  }
+  return false;
+}
+
+int MountGates::Await() {
+  int failed = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    if (const int error = AwaitOutput(joined_[i]); error != 0) failed = error;
+  }
+  return failed;
+}
+
+void MountGates::MakeInside(uint64_t device, uint64_t inode) {
+  gate::Inside(shared_->inside).Add(device, inode);
+}
+
+bool MountGates::Inside(uint64_t device, uint64_t inode) const {
+  return shared_->passed.load() == 0 && gate::Inside(shared_->inside).Has(device, inode);
+}
+
+void MountGates::Passed() { shared_->passed.store(1); }
+
+void MountGates::EndEarly(EarlyEnd reason) { shared_->early_end.fetch_or(reason); }
+
+}  // namespace salius::gate

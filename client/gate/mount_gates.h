@@ -1,0 +1,77 @@
+// The gates of one or several mounts with commit=external, for the processes of one command.
+//
+// What these must share is in a memfd of the one that started the command (Shared): the mounts, and
+// the pipes and sockets that are inside. Each process maps it and registers at every gate; a child
+// made by fork registers itself. While a process is not registered it is outside: its synchronous
+// calls wait.
+//
+// Needs the standard library and POSIX only, and never allocates. Threads: any, but for Attach and
+// AfterFork, which are called before the process has a second thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "client/gate/client.h"
+#include "client/gate/gate.h"
+#include "client/gate/inside.h"
+
+namespace salius::gate {
+
+inline constexpr uint64_t kSharedMagic = 0x3148534554414753;  // "SGATESH1"
+inline constexpr size_t kMostMounts = 8;
+
+// The shared memory. Made of zeros.
+struct Shared {
+  struct Mount {
+    uint64_t device;  // of the mount's files (fstat(2))
+    char gate[112];   // the path of its gate socket, with a terminating 0
+  };
+  // Constant before the command starts.
+  uint64_t magic;
+  uint64_t count;
+  Mount mounts[kMostMounts];
+
+  std::atomic<uint32_t> early_end;  // a set of EarlyEnd
+  std::atomic<uint32_t> passed;     // 1: a descriptor may have been passed outside
+  std::atomic<uint64_t> inside[kInsideSlots];
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+class MountGates final : public Gate {
+ public:
+  // Maps `memory`, a memfd with a Shared, which stays the caller's, and registers this process at
+  // every gate there. Returns 0 or an errno: EPROTO when it is no such memory; else that of the
+  // gate which refused. The object must not be used then.
+  int Attach(int memory);
+
+  // Call it in the child after fork(2), before anything else. A child that cannot register waits at
+  // the gates as its parent does, and is outside for the mounts.
+  void AfterFork();
+
+  // Returns whether `fd` is a descriptor of this object's own.
+  bool Owns(int fd) const;
+  // Returns whether files of this device are on one of the mounts.
+  bool IsMount(uint64_t device) const;
+  // Returns whether synchronous calls may return early now.
+  bool Early() const { return shared_->early_end.load() == 0; }
+
+  bool Pending() const override;
+  int Await() override;
+  void MakeInside(uint64_t device, uint64_t inode) override;
+  bool Inside(uint64_t device, uint64_t inode) const override;
+  void Passed() override;
+  // Early return must also be taken back from the files that have it: that is the caller's.
+  void EndEarly(EarlyEnd reason) override;
+
+ private:
+  // Registers at the gate of one mount, in the place of what was there.
+  int Register(size_t mount);
+
+  Shared* shared_ = nullptr;
+  size_t count_ = 0;
+  Joined joined_[kMostMounts];
+};
+
+}  // namespace salius::gate
