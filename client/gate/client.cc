@@ -98,12 +98,13 @@ bool HungUp(int connection) {
 
 }  // namespace
 
-Joined Join(const char* path) {
+Joined Join(const char* path, uint32_t session) {
   Joined joined;
   const long fd = Connect(path);
   if (fd < 0) return Failed(joined, -fd, "connect to the gate socket of the mount");
   joined.connection = static_cast<int>(fd);
-  const Hello hello;
+  Hello hello;
+  hello.session = session;
   if (const long error = Send(joined.connection, &hello, sizeof(hello)); error != 0) {
     return Failed(joined, error, "send to the daemon of the mount");
   }
@@ -135,6 +136,20 @@ void Leave(Joined& joined) {
   if (joined.connection >= 0) RawClose(joined.connection);
   joined.page = nullptr;
   joined.connection = -1;
+}
+
+int EndEarly(const Joined& joined) {
+  const Await end{kEndEarly};
+  if (const long error = Send(joined.connection, &end, sizeof(end)); error != 0) {
+    return static_cast<int>(error);
+  }
+  Await done;
+  long got = 0;
+  do {
+    got = RawCall(SYS_recvfrom, joined.connection, AsLong(&done), sizeof(done));
+  } while (got == -EINTR);
+  if (got < 0) return static_cast<int>(-got);
+  return got == sizeof(done) && done.seq == kEndEarly ? 0 : EPROTO;
 }
 
 int AwaitOutput(const Joined& joined) {

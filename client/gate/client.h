@@ -6,6 +6,8 @@
 // number of threads.
 #pragma once
 
+#include <cstdint>
+
 #include "client/gate/page.h"
 
 namespace salius::gate {
@@ -19,7 +21,8 @@ struct Joined {
 
 // Registers this process at the gate socket `path` and maps the page. The connection has
 // close-on-exec and a high number. On an error nothing is left open. Waits for at most 10 s.
-Joined Join(const char* path);
+// `session`: Hello::session.
+Joined Join(const char* path, uint32_t session = 0);
 
 // Ends the registration, or only this process's copies of it: a child made by fork calls this
 // before it joins again.
@@ -27,6 +30,10 @@ void Leave(Joined& joined);
 
 // Returns whether an output may be made now. Makes no system call.
 inline bool MayOutput(const Joined& joined) { return joined.page->AwaitedByOutput() == 0; }
+
+// Ends early return for all processes of the session (kEndEarly). Returns 0 when the daemon has done
+// it; else an errno: it has ended.
+int EndEarly(const Joined& joined);
 
 // Returns 0 when everything that was issued before this call is durable. EIO: the volume has
 // failed, or its daemon has ended, before that. Has the daemon send the records.

@@ -54,7 +54,7 @@ pid_t ParseTgid(std::string_view status) {
   return 0;
 }
 
-absl::StatusOr<pid_t> Insiders::Add(int connection) {
+absl::StatusOr<pid_t> Insiders::Add(int connection, uint32_t session) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
@@ -65,6 +65,7 @@ absl::StatusOr<pid_t> Insiders::Add(int connection) {
   }
   auto process = std::make_shared<Process>();
   process->tgid = peer.pid;
+  process->session = session;
   process->connection.Reset(::fcntl(connection, F_DUPFD_CLOEXEC, 0));
   if (!process->connection.valid()) return ErrnoStatus(errno, "F_DUPFD_CLOEXEC");
   const std::string place = absl::StrCat("/proc/", peer.pid);
@@ -79,6 +80,9 @@ absl::StatusOr<pid_t> Insiders::Add(int connection) {
     return absl::UnavailableError("the process has ended");
   }
   absl::MutexLock lock(&mu_);
+  for (const auto& [other, known] : by_connection_) {
+    if (session != 0 && known->session == session && known->outside) process->outside = true;
+  }
   by_connection_[connection] = std::move(process);
   return peer.pid;
 }
@@ -91,13 +95,24 @@ void Insiders::Remove(int connection) {
   by_connection_.erase(found);
 }
 
+void Insiders::EndSession(int connection) {
+  absl::MutexLock lock(&mu_);
+  const auto found = by_connection_.find(connection);
+  if (found == by_connection_.end()) return;
+  const uint32_t session = found->second->session;
+  found->second->outside = true;
+  for (const auto& [other, known] : by_connection_) {
+    if (session != 0 && known->session == session) known->outside = true;
+  }
+}
+
 size_t Insiders::size() const {
   absl::ReaderMutexLock lock(&mu_);
   return by_connection_.size();
 }
 
 bool Insiders::IsThread(const Process& process, uint32_t tid) {
-  if (HungUp(process.connection.get())) return false;
+  if (process.outside || HungUp(process.connection.get())) return false;
   // No program has a page at address 0 (vm.mmap_min_addr), so a live one gives an error.
   char byte = 0;
   if (::pread(process.memory.get(), &byte, 1, 0) == 0) return false;

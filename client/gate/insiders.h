@@ -18,6 +18,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -43,10 +44,13 @@ class Insiders {
 
   // Registers the process that made `connection` (SO_PEERCRED), until that hangs up or Remove.
   // Returns the process's number. Errors: UNAVAILABLE when the process cannot be seen, because it
-  // has ended or is in another PID namespace.
-  absl::StatusOr<pid_t> Add(int connection);
+  // has ended or is in another PID namespace. `session`: Hello::session.
+  absl::StatusOr<pid_t> Add(int connection, uint32_t session = 0);
   // Ends the registration that `connection` made; it is still open.
   void Remove(int connection);
+  // The processes of the session of `connection` are outside from now on, and so are those that
+  // register until its last registration has ended.
+  void EndSession(int connection);
 
   // Returns whether the thread `tid` (0: unknown) is one of a registered process. A request of that
   // thread must be unanswered.
@@ -58,6 +62,8 @@ class Insiders {
  private:
   struct Process {
     pid_t tgid = 0;
+    uint32_t session = 0;
+    mutable std::atomic<bool> outside{false};  // its session's early return has ended
     UniqueFd connection;  // a duplicate, so that its number stays this connection's
     UniqueFd tasks;       // /proc/TGID/task
     UniqueFd memory;      // /proc/TGID/mem

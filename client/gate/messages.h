@@ -7,6 +7,8 @@
 //        |                                        |
 //        | -------- Await{seq} -----------------> |  an output waits: sends the records
 //        |      sleeps on Page::news              |
+//        | -------- Await{kEndEarly} -----------> |  all processes of the session are outside
+//        | <------- Await{kEndEarly} ------------ |
 //        |                                        |
 //        '--------- end of file ----------------- '  the process is registered no more
 //
@@ -30,7 +32,8 @@ inline constexpr uint32_t kGateVersion = 1;
 struct Hello {
   uint64_t magic = kHelloMagic;
   uint32_t version = kGateVersion;
-  uint32_t reserved = 0;
+  // The processes of one command have the same; 0: this process is alone.
+  uint32_t session = 0;
 };
 static_assert(sizeof(Hello) == 16);
 
@@ -41,6 +44,11 @@ struct Welcome {
   char text[112] = {};  // ends with a zero
 };
 static_assert(sizeof(Welcome) == 128);
+
+// In the place of a number of Await: a process of the session can show something outside without a
+// call. From the answer on, the session's processes are outside, now and later: their synchronous
+// calls wait. They keep the page.
+inline constexpr uint64_t kEndEarly = UINT64_MAX;
 
 // An output waits until `seq`, which was read from Page::issued, is durable.
 struct Await {

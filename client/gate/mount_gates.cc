@@ -37,7 +37,7 @@ int MountGates::Attach(int memory) {
 }
 
 int MountGates::Register(size_t mount) {
-  Joined fresh = Join(shared_->mounts[mount].gate);
+  Joined fresh = Join(shared_->mounts[mount].gate, shared_->session);
   if (fresh.error != 0) return fresh.error;
   // Closing the connection, at exec too, is no end of file that someone outside sees.
   struct stat status;
@@ -93,6 +93,12 @@ bool MountGates::Inside(uint64_t device, uint64_t inode) const {
 
 void MountGates::Passed() { shared_->passed.store(1); }
 
-void MountGates::EndEarly(EarlyEnd reason) { shared_->early_end.fetch_or(reason); }
+void MountGates::EndEarly(EarlyEnd reason) {
+  shared_->early_end.fetch_or(reason);
+  if (shared_->ended.load() != 0) return;
+  // Where the daemon has ended, no call returns early any more.
+  for (size_t i = 0; i < count_; ++i) static_cast<void>(gate::EndEarly(joined_[i]));
+  shared_->ended.store(1);
+}
 
 }  // namespace salius::gate

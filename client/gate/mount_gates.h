@@ -30,11 +30,14 @@ struct Shared {
   };
   // Constant before the command starts.
   uint64_t magic;
-  uint64_t count;
+  uint32_t count;
+  uint32_t session;  // of these processes (messages.h); not 0
   Mount mounts[kMostMounts];
 
   std::atomic<uint32_t> early_end;  // a set of EarlyEnd
   std::atomic<uint32_t> passed;     // 1: a descriptor may have been passed outside
+  std::atomic<uint32_t> ended;      // 1: every daemon knows that early return has ended
+  uint32_t reserved;
   std::atomic<uint64_t> inside[kInsideSlots];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -62,7 +65,7 @@ class MountGates final : public Gate {
   void MakeInside(uint64_t device, uint64_t inode) override;
   bool Inside(uint64_t device, uint64_t inode) const override;
   void Passed() override;
-  // Early return must also be taken back from the files that have it: that is the caller's.
+  // When it returns, the daemons have all processes of the command wait, as those outside.
   void EndEarly(EarlyEnd reason) override;
 
  private:

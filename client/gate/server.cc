@@ -115,6 +115,11 @@ bool Server::Take(Connection& connection) {
   Await await;
   const ssize_t got = ::recv(connection.fd.get(), &await, sizeof(await), MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got == sizeof(await) && await.seq == kEndEarly) {
+    insiders_.EndSession(connection.fd.get());
+    return ::send(connection.fd.get(), &await, sizeof(await), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           sizeof(await);
+  }
   // A number that was never issued could not be waited for.
   if (got != sizeof(await) || await.seq > memory_.page().issued.load()) return false;
   AwaitFor(await.seq);
@@ -130,7 +135,7 @@ bool Server::Register(Connection& connection) {
     static_cast<void>(Answer(fd, EPROTO, "the library is of another version than the daemon", -1));
     return false;
   }
-  const absl::StatusOr<pid_t> process = insiders_.Add(fd);
+  const absl::StatusOr<pid_t> process = insiders_.Add(fd, hello.session);
   if (!process.ok()) {
     SLOG_WARN("a process could not register at the gate: {}", process.status().ToString());
     static_cast<void>(Answer(fd, EPERM, Sv(process.status().message()), -1));

@@ -66,6 +66,7 @@ class MountGatesTest : public testing::Test {
     shared_ = static_cast<Shared*>(at);
     shared_->magic = kSharedMagic;
     shared_->count = 2;
+    shared_->session = 9;
     for (size_t i = 0; i < 2; ++i) {
       daemons_[i] =
           std::make_unique<Daemon>(absl::StrCat("/tmp/salius-gates.", ::getpid(), ".", i));
@@ -135,7 +136,7 @@ TEST_F(MountGatesTest, ChildRegistersItself) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-TEST_F(MountGatesTest, InsideAndEarlyEndAreShared) {
+TEST_F(MountGatesTest, InsideIsShared) {
   MountGates other;
   ASSERT_EQ(gates_.Attach(shared_fd_.get()), 0);
   ASSERT_EQ(other.Attach(shared_fd_.get()), 0);
@@ -144,9 +145,28 @@ TEST_F(MountGatesTest, InsideAndEarlyEndAreShared) {
   EXPECT_FALSE(other.Inside(13, 4712));
   other.Passed();
   EXPECT_FALSE(gates_.Inside(13, 4711));
+}
+
+TEST_F(MountGatesTest, EndOfEarlyReturnPutsAllProcessesOutside) {
+  MountGates other;
+  ASSERT_EQ(gates_.Attach(shared_fd_.get()), 0);
   EXPECT_TRUE(gates_.Early());
+  EXPECT_TRUE(daemons_[0]->insiders.Contains(Tid()));
+  ASSERT_EQ(other.Attach(shared_fd_.get()), 0);
   other.EndEarly(kSharedMap);
   EXPECT_FALSE(gates_.Early());
+  for (const auto& daemon : daemons_) EXPECT_FALSE(daemon->insiders.Contains(Tid()));
+  // A program that the command starts later, too. It still waits at the gate.
+  MountGates later;
+  ASSERT_EQ(later.Attach(shared_fd_.get()), 0);
+  EXPECT_FALSE(daemons_[0]->insiders.Contains(Tid()));
+  memory(0).page().Store(5, 3);
+  EXPECT_EQ(later.Await(), 0);
+  // Another command is not concerned.
+  shared_->session = 10;
+  MountGates command;
+  ASSERT_EQ(command.Attach(shared_fd_.get()), 0);
+  EXPECT_TRUE(daemons_[0]->insiders.Contains(Tid()));
 }
 
 TEST_F(MountGatesTest, RefusedWithoutOneOfTheGates) {
