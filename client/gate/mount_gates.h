@@ -1,6 +1,7 @@
-// The gates of one or several mounts with commit=external, for the processes of one command.
+// The gates of one or several mounts with commit=external, for the processes of one command. (No
+// program of ours uses them yet: salius-run does not register at mounts.)
 //
-// What these must share is in a memfd of the one that started the command (Shared): the mounts, and
+// Their common state is in a memfd of the one that started the command (Shared): the mounts, and
 // the pipes and sockets that are inside. Each process maps it and registers at every gate; a child
 // made by fork registers itself. While a process is not registered it is outside: its synchronous
 // calls wait.
@@ -62,6 +63,10 @@ class MountGates final : public Gate {
 
   bool Pending() const override;
   int Await() override;
+  // A daemon sees every change of its mount: each is among what was issued.
+  void Owe() override {}
+  void Notice() override {}
+  uint64_t Noticed() const override { return 0; }
   void MakeInside(uint64_t device, uint64_t inode) override;
   bool Inside(uint64_t device, uint64_t inode) const override;
   void Passed() override;
