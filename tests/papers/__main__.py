@@ -1,6 +1,6 @@
 """Repeats the measurements of the papers: prints their tables and bars.
 
-usage: python3 -m papers [--short] [--rounds N] [--results DIR] [xsyncfs|optfs]...
+usage: python3 -m papers [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs]...
 
 Run with tests/ as working directory or in PYTHONPATH, as root. --results writes NAME.md and NAME.png
 there. Exit status: 0 all ran and every bar is met (with --short: all ran), 1 a bar is missed or
@@ -15,7 +15,7 @@ from bench import command, figures
 from harness.run import HarnessError
 from papers import optfs, table, xsyncfs
 
-PAPERS = {"xsyncfs": xsyncfs, "optfs": optfs}
+PAPERS = {"xsyncfs": xsyncfs, "xsyncfs-direct": xsyncfs.Direct, "optfs": optfs}
 
 
 def parse():

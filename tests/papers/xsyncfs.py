@@ -2,7 +2,8 @@
 same works that wait for each sync, or for none. Figures 4 to 6 are PostMark, a build and a database;
 figure 9 compares sending at once (eager) with sending when an output waits.
 
-The replicas of the mounts are 1 ms away each way; those of the direct volume are on loopback.
+The replicas of the mounts are 1 ms away each way; those of the direct volume are on loopback. The
+part on mounts ends with an error as long as salius-run does not register at mounts.
 """
 import contextlib
 import json
@@ -184,4 +185,15 @@ def on_the_wire(sizes):
 
 
 def measure(sizes):
-    return [*on_mounts(sizes), *on_direct(sizes), *on_the_wire(sizes)], [], True
+    return [*on_mounts(sizes), *on_the_wire(sizes)], [], True
+
+
+class Direct:
+    """The part that needs no mount."""
+
+    TITLE = TITLE + ", direct volumes"
+    Sizes = Sizes
+
+    @staticmethod
+    def measure(sizes):
+        return on_direct(sizes), [], True
