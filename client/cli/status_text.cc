@@ -104,6 +104,13 @@ Json RecoveryJson(const Recovery& recovery) {
               {"acknowledged", recovery.acknowledged()}, {"given_up", recovery.given_up()}};
 }
 
+Json GateJson(const control::VolumeStatusResponse& status) {
+  if (!status.has_gate()) return nullptr;
+  return {{"processes", status.gate().processes()},
+          {"waiting_answers", status.gate().waiting_answers()},
+          {"waited_answers", status.gate().waited_answers()}};
+}
+
 using Direct = control::VolumeStatusResponse::DirectUse;
 
 void AppendDirect(std::string& text, const Direct& direct) {
@@ -203,6 +210,12 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "durable with",
        absl::StrFormat("%u of %d replicas", status.acks(), status.replicas_size()));
   if (!status.contract().empty()) Line(text, "contract", status.contract());
+  if (status.has_gate()) {
+    Line(text, "gate",
+         absl::StrFormat("%u processes inside; %u answers to others wait, %u have waited",
+                         status.gate().processes(), status.gate().waiting_answers(),
+                         status.gate().waited_answers() - status.gate().waiting_answers()));
+  }
   if (!status.names().empty()) Line(text, "names", status.names());
   Line(text, "checkpoint", absl::StrCat(status.checkpoint()));
   Line(text, "applied", absl::StrCat(status.applied()));
@@ -287,6 +300,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"recoveries", recoveries},
                    {"warnings", status.warnings()},
                    {"direct", DirectJson(status)},
+                   {"gate", GateJson(status)},
                    {"replicas", replicas}});
 }
 

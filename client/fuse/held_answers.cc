@@ -49,7 +49,7 @@ bool FillsCache(const RawRequest& request) {
 
 HeldAnswers::~HeldAnswers() {
   absl::MutexLock lock(&mu_);
-  SALIUS_CHECK(waiting_ == 0, "answers are held back");
+  SALIUS_CHECK(counts_.waiting == 0, "answers are held back");
 }
 
 void HeldAnswers::Begin(const RawRequest& request) {
@@ -87,7 +87,8 @@ bool HeldAnswers::Take(int fd, const iovec* parts, int count) {
   }
   {
     absl::MutexLock lock(&mu_);
-    ++waiting_;
+    ++counts_.waiting;
+    ++counts_.waited;
   }
   stream_.NotifyDurable(seq, [this, fd, nodeid = asked.nodeid,
                               answer = std::move(answer)](const absl::Status& durable) {
@@ -111,12 +112,17 @@ void HeldAnswers::Send(int fd, const std::string& answer, uint64_t nodeid,
   // An error means that the connection has ended, and the kernel keeps nothing.
   static_cast<void>(!::write(fd, bytes.data(), bytes.size()));
   absl::MutexLock lock(&mu_);
-  --waiting_;
+  --counts_.waiting;
+}
+
+HeldAnswers::Counts HeldAnswers::counts() const {
+  absl::MutexLock lock(&mu_);
+  return counts_;
 }
 
 void HeldAnswers::AwaitAll() {
   absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(+[](uint64_t* waiting) { return *waiting == 0; }, &waiting_));
+  mu_.Await(absl::Condition(+[](uint64_t* waiting) { return *waiting == 0; }, &counts_.waiting));
 }
 
 }  // namespace salius

@@ -60,6 +60,12 @@ class HeldAnswers final : public AnswerFilter {
   // Returns when every answer that waited was sent; no request may come any more.
   void AwaitAll();
 
+  struct Counts {
+    uint64_t waiting = 0;  // answers that wait now
+    uint64_t waited = 0;   // answers that had to wait, with those that still do
+  };
+  Counts counts() const;
+
  private:
   struct Asked {
     uint32_t tid = 0;
@@ -73,9 +79,9 @@ class HeldAnswers final : public AnswerFilter {
   const gate::Page& page_;
   gate::Insiders& insiders_;
   const LastChange last_change_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   absl::flat_hash_map<uint64_t, Asked> asked_ ABSL_GUARDED_BY(mu_);  // by the request's number
-  uint64_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
+  Counts counts_ ABSL_GUARDED_BY(mu_);
 };
 
 // Returns whether the answer to a request of this kind shows names, attributes or data. Pure.

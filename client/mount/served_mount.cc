@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/fuse/mount_calls.h"
 #include "client/mount/mount_options.h"
+#include "client/mount/gate_metrics.h"
 #include "client/mount/volume_metrics.h"
 #include "client/status/socket_path.h"
 #include "common/check.h"
@@ -58,27 +59,42 @@ absl::StatusOr<std::unique_ptr<ServedMount>> ServedMount::Start(const Subject& s
   if (subject.gate != nullptr) SALIUS_RETURN_IF_ERROR(mount->OpenGate());
   const std::string& metrics = subject.command.options.metrics;
   if (!metrics.empty()) {
-    auto figures = std::make_shared<VolumeMetrics>(subject.volume, subject.config.acks);
-    SALIUS_ASSIGN_OR_RETURN(
-        mount->metrics_,
-        MetricsServer::Start(metrics, {std::move(figures), mount->front_.SharedMetrics()}));
+    std::vector<std::shared_ptr<prometheus::Collectable>> figures = {
+        std::make_shared<VolumeMetrics>(subject.volume, subject.config.acks),
+        mount->front_.SharedMetrics()};
+    if (mount->external_) {
+      figures.push_back(
+          std::make_shared<GateMetrics>([gate = mount.get()] { return gate->GateUse(); }));
+    }
+    SALIUS_ASSIGN_OR_RETURN(mount->metrics_, MetricsServer::Start(metrics, std::move(figures)));
   }
   SALIUS_RETURN_IF_ERROR(mount->Connect(std::move(on_end)));
   return mount;
 }
 
-ServedMount::ServedMount(const Subject& subject) : subject_(subject), front_(subject.volume) {}
+ServedMount::ServedMount(const Subject& subject) : subject_(subject), front_(subject.volume) {
+  if (subject.gate == nullptr) return;
+  external_.emplace(
+      subject.volume.stream(), subject.gate->page(), insiders_,
+      [this](uint64_t nodeid) { return front_.LastChange(nodeid); },
+      GatePathOf(subject.config.volume));
+  front_.SetExternal(*external_);
+}
+
+control::VolumeStatusResponse::GateUse ServedMount::GateUse() const {
+  const HeldAnswers::Counts answers = external_->held.counts();
+  control::VolumeStatusResponse::GateUse use;
+  use.set_processes(insiders_.size());
+  use.set_waiting_answers(answers.waiting);
+  use.set_waited_answers(answers.waited);
+  return use;
+}
 
 // After the status socket, whose server makes the directory and refuses a second mount.
 absl::Status ServedMount::OpenGate() {
   RecordStream& stream = subject_.volume.stream();
-  const std::string path = GatePathOf(subject_.config.volume);
-  external_.emplace(
-      stream, subject_.gate->page(), insiders_,
-      [this](uint64_t nodeid) { return front_.LastChange(nodeid); }, path);
-  front_.SetExternal(*external_);
   SALIUS_ASSIGN_OR_RETURN(gate_server_,
-                          gate::Server::Start(path, *subject_.gate, insiders_,
+                          gate::Server::Start(external_->gate_path, *subject_.gate, insiders_,
                                               [&stream](Seq seq, DurableCallback done) {
                                                 stream.NotifyDurable(seq, std::move(done));
                                               }));
@@ -101,6 +117,8 @@ absl::Status ServedMount::OpenStatusSocket() {
            .log_file = LogPlace(),
            .host = config.allow_same_host ? std::nullopt : std::optional(subject_.host),
            .history = &subject_.history,
+           .gate = external_ ? [this] { return GateUse(); }
+                             : std::function<control::VolumeStatusResponse::GateUse()>(),
            .remount = [this](const std::string& options,
                              bool check_only) { return Remount(options, check_only); }}));
   return absl::OkStatus();

@@ -69,6 +69,9 @@ class ServedMount {
   // Does the work of StatusServerOptions::remount.
   absl::Status Remount(const std::string& options, bool check_only);
 
+  // Needs commit=external.
+  control::VolumeStatusResponse::GateUse GateUse() const;
+
   // Opens the gate socket of a mount with commit=external.
   absl::Status OpenGate();
 

@@ -40,6 +40,8 @@ struct StatusServerOptions {
   // The addresses of this host, to warn of replicas that share one; null: do not warn.
   std::optional<PrimaryHost> host;
   RecoveryHistory* history = nullptr;  // null: nothing is known
+  // The gate of a mount with commit=external, from any thread; empty: another contract.
+  std::function<control::VolumeStatusResponse::GateUse()> gate;
   // Primary.Remount; may be empty. One call at a time.
   std::function<absl::Status(const std::string& options, bool check_only)> remount;
 };

@@ -109,9 +109,15 @@ class External(Case):
             agents[name].start(look)
         self.assert_waiting(rig, agents)
         os.statvfs(rig.path)  # counts do not wait
+        gate = rig.mount_.status()["gate"]
+        self.assertEqual(gate["processes"], 1)
+        self.assertLessEqual(gate["waiting_answers"], gate["waited_answers"])
         self.sound(rig)
         for name, (_, seen) in looks.items():
             self.assertEqual(agents[name].result(), seen, name)
+        gate = rig.mount_.status()["gate"]
+        self.assertEqual(gate["waiting_answers"], 0)
+        self.assertGreaterEqual(gate["waited_answers"], len(looks) - 1)  # the kernel joins equal looks
 
     def test_removal_is_not_seen_before_it_is_durable(self):
         rig = self.external()

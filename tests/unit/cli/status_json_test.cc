@@ -91,6 +91,7 @@ control::VolumeStatusResponse Mounted() {
   status.add_recoveries();
   status.add_warnings("replica a:7400 is on this host");
   status.mutable_direct()->set_processes(1);
+  status.mutable_gate()->set_processes(1);
   return status;
 }
 
@@ -106,21 +107,22 @@ OfflineStatus Offline() {
 
 TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
   const std::vector<Fields> page = TablesOfThePage();
-  ASSERT_EQ(page.size(), 8u);
+  ASSERT_EQ(page.size(), 9u);
   const Struct mounted = Parse(MountedJson(Mounted()));
   EXPECT_EQ(FieldsOf(mounted), page[0]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "recoveries")), page[1]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "replicas")), page[2]);
   EXPECT_EQ(FieldsOf(mounted.fields().at("direct").struct_value()), page[3]);
+  EXPECT_EQ(FieldsOf(mounted.fields().at("gate").struct_value()), page[4]);
   const Struct offline = Parse(OfflineJson(Offline()));
-  EXPECT_EQ(FieldsOf(offline), page[4]);
+  EXPECT_EQ(FieldsOf(offline), page[5]);
   EXPECT_EQ(FieldsOf(FirstOf(offline, "recoveries")), page[1]);
-  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[5]);
+  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[6]);
   control::ReplicaStatusResponse replica;
   replica.add_volumes();
   const Struct shown = Parse(ReplicaJson("a:7400", replica));
-  EXPECT_EQ(FieldsOf(shown), page[6]);
-  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[7]);
+  EXPECT_EQ(FieldsOf(shown), page[7]);
+  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[8]);
 }
 
 TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
@@ -133,7 +135,10 @@ TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
   EXPECT_EQ(direct.fields().at("reasons").struct_value().fields().at("map").number_value(), 3);
   EXPECT_NE(MountedText(status).find("by fsync(2): 3 map\n"), std::string::npos);
   status.clear_direct();
-  EXPECT_EQ(Parse(MountedJson(status)).fields().at("direct").kind_case(), Value::kNullValue);
+  status.clear_gate();
+  for (const char* const object : {"direct", "gate"}) {
+    EXPECT_EQ(Parse(MountedJson(status)).fields().at(object).kind_case(), Value::kNullValue);
+  }
 }
 
 TEST(StatusJsonTest, ThePageNamesEachWordWithItsCode) {

@@ -49,6 +49,17 @@ TEST(StatusTextTest, MountedVolumeShowsModeMarksAndReplicas) {
   EXPECT_FALSE(Contains(text, "FAILED"));
 }
 
+TEST(StatusTextTest, GateOfAMountIsCounted) {
+  control::VolumeStatusResponse status = Mounted();
+  EXPECT_FALSE(Contains(MountedText(status), "gate:"));
+  status.mutable_gate()->set_processes(3);
+  status.mutable_gate()->set_waiting_answers(1);
+  status.mutable_gate()->set_waited_answers(5);
+  EXPECT_TRUE(Contains(MountedText(status),
+                       "gate:         3 processes inside; 1 answers to others wait, 4 have waited\n"))
+      << MountedText(status);
+}
+
 TEST(StatusTextTest, DurationUnderOneSecondIsNotZero) {
   control::VolumeStatusResponse status = Mounted();
   status.set_mode_for_ms(999);
