@@ -39,7 +39,8 @@ from bench.programs import APPLICATIONS, Unreadable
 from bench.quiet import NotQuiet, wait_quiet
 from bench.rounds import QUIET_BOUND_S
 from bench.servers import free_name, program
-from bench.setup import MountedVolume, Replicas, Serving, pinned, tool
+from bench.setup import MountedVolume, Replicas, Serving, pinned
+from bench.tools import tool
 from harness.run import HarnessError
 
 PACKAGES = ("eatmydata", "mariadb-server", "postgresql", "redis-server", "rocksdb-tools")

@@ -10,12 +10,13 @@ import time
 from dataclasses import dataclass, field
 
 from bench import direct as direct_work
-from bench import rounds
+from bench import disk, rounds
 from bench import trees as tree_work
 from bench.driver import Driver
 from bench.quiet import cpu_times, shares, wait_quiet
 from bench.scenario import Ground, Scenario
-from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench, tool
+from bench.setup import MountedVolume, Replicas, Serving, SlowDisk, place, salius_bench
+from bench.tools import tool
 from harness.image import Image
 from harness.run import HarnessError
 
@@ -54,6 +55,7 @@ class Sizes:
     sqlite_seconds: int = 20
     records: int = 256 * 1024
     flush_ms: int = 8
+    disk_ms: int = 1000  # for each of the model disk's own figures
     repeats: int = 3
     log_mib: int = 8192
     trees: object = field(default_factory=tree_work.Sizes)
@@ -62,7 +64,7 @@ class Sizes:
 
     @staticmethod
     def smoke():
-        return Sizes(seconds=1, rounds=2, starts=1, slow_seconds=1, sqlite_seconds=1, records=2048, flush_ms=8, repeats=1, log_mib=64,
+        return Sizes(seconds=1, rounds=2, starts=1, slow_seconds=1, sqlite_seconds=1, records=2048, flush_ms=8, disk_ms=20, repeats=1, log_mib=64,
                      trees=tree_work.Sizes.smoke(), direct=direct_work.Sizes.smoke())
 
 
@@ -196,9 +198,11 @@ def slow_disk(sizes, cpu):
     result.figures.update(case="slow-disk", seconds=sizes.slow_seconds)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context
-        disk = own(contextlib.closing(SlowDisk("--flush-ms", str(sizes.flush_ms))))
+        slow = own(contextlib.closing(SlowDisk("--flush-ms", str(sizes.flush_ms), figures_ms=sizes.disk_ms)))
+        result.figures["disk"] = slow.figures
+        result.lines += ["%-30s %25s %18s" % row for row in disk.rows(slow.figures)]
         replicas = own(contextlib.closing(Replicas(2, "128MiB", cpu)))
-        backing, bare = os.path.join(disk.path, "data"), os.path.join(disk.path, "bare")
+        backing, bare = os.path.join(slow.path, "data"), os.path.join(slow.path, "bare")
         os.mkdir(backing)
         os.mkdir(bare)
         volume = own(contextlib.closing(MountedVolume(backing, replicas, 2, cpu=cpu)))

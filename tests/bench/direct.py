@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from bench import rounds
+from bench import disk, rounds
 from bench.driver import Driver
 from bench.scenario import Ground, Scenario
 from bench.setup import Replicas, SlowDisk, pinned, place
@@ -242,8 +242,8 @@ def slow_disk(sizes, cpu):
     with contextlib.ExitStack() as stack:
         def own(thing):
             return stack.enter_context(contextlib.closing(thing))
-        disk = own(SlowDisk("--flush-ms", str(sizes.flush_ms)))
-        volume_path, bare = os.path.join(disk.path, "direct"), os.path.join(disk.path, "bare")
+        slow = own(SlowDisk("--flush-ms", str(sizes.flush_ms), figures_ms=sizes.disk_ms))
+        volume_path, bare = os.path.join(slow.path, "direct"), os.path.join(slow.path, "bare")
         os.mkdir(volume_path)
         os.mkdir(bare)
         volume = own(DirectVolume(volume_path, own(Replicas(2, "192MiB", cpu)), 2, cpu=cpu))
@@ -252,7 +252,7 @@ def slow_disk(sizes, cpu):
             with contextlib.closing(driver):
                 rates[name] = driver.round(sizes.direct.slow_seconds)["ops_per_second"]
         volume.check()
-    return {"rates": rates, "times": rates[DIRECT] / rates[DISK]}
+    return {"disk": slow.figures, "rates": rates, "times": rates[DIRECT] / rates[DISK]}
 
 
 def loaded(sizes, volume):
@@ -352,7 +352,7 @@ def lines(figures):
         text.append(title)
         text += ["  %-18s %9.0f operations/s, p50 %8.1f us, p99 %8.1f us" % (name, f["ops_per_second"], f["p50_us"], f["p99_us"])
                  for name, f in subjects.items()]
-    return [*text, rest(figures)]
+    return [*text, rest(figures), *("  ".join(row) for row in disk.rows(figures["slow_disk"]["disk"]))]
 
 
 def values(figures):

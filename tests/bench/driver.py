@@ -5,7 +5,8 @@ import os
 import select
 import time
 
-from bench.setup import pinned, tool
+from bench.setup import pinned
+from bench.tools import tool
 from harness.proc import Proc
 from harness.run import HarnessError, current
 

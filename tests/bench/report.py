@@ -13,7 +13,7 @@ import statistics
 import sys
 import textwrap
 
-from bench import bars, direct, trees
+from bench import bars, direct, disk, trees
 from bench.applications import GROUNDS, TIMES
 from harness.run import HarnessError
 
@@ -142,13 +142,19 @@ def floor_table(cases):
     return markdown(rows)
 
 
+def disk_lines(figures):
+    """Markdown: the model disk's own figures, where there are some."""
+    return ["", *markdown(disk.rows(figures["disk"]))] if "disk" in figures else []
+
+
 def slow_disk_table(case):
     """Markdown: synchronous writes and SQLite on the slow disk."""
     rows = [("", "writes/s", "p50 µs", "p99 µs", "SQLite, transactions/s")]
     for name, words in (("path", "Salius over the slow disk"), ("floor-dir", "ext4 over the slow disk")):
         rows.append((words, *(_cell(case[name][f], "%.0f") for f in ("ops_per_second", "p50_us", "p99_us")),
                      _cell(case["sqlite"][name])))
-    return markdown(rows + [("times", "**%.0f**" % case["times"], "", "", "**%.0f**" % case["sqlite_times"])])
+    rows.append(("times", "**%.0f**" % case["times"], "", "", "**%.0f**" % case["sqlite_times"]))
+    return markdown(rows) + disk_lines(case)
 
 
 def trees_table(case):
@@ -169,7 +175,7 @@ def direct_table(case):
     judged = [("", "bar", "measured", "")] + [
         (words, "%s %g" % (sense, bar), "%.3g" % value, bars.WORDS[bars.SENSES[sense](value, bar)])
         for words, value, sense, bar in direct.judged(case)]
-    return [*markdown(rows), "", *textwrap.wrap(direct.rest(case), 100), "", *markdown(judged)]
+    return [*markdown(rows), "", *textwrap.wrap(direct.rest(case), 100), *disk_lines(case["slow_disk"]), "", *markdown(judged)]
 
 
 def recovery_table(case):

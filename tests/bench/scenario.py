@@ -10,7 +10,8 @@ import threading
 from bench.driver import Driver
 from bench.networks import GROUP, EchoServers, Loopback, Veth
 from bench.rounds import Subject
-from bench.setup import MountedVolume, Replicas, Serving, pinned, place, tool
+from bench.setup import MountedVolume, Replicas, Serving, pinned, place
+from bench.tools import tool
 from harness.run import HarnessError, wait_until
 
 NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000": lambda n: Veth(n, 9000)}

@@ -1,28 +1,21 @@
 """The basis of a benchmark: replicas, a volume, its mount, FUSE programs beside it, and a slow
 disk. It runs in a network namespace of its own, so that ports are always free; loopback costs the
 same there."""
+import contextlib
 import ctypes
 import json
 import os
 import shutil
 
+from bench import disk
 from bench.networks import Loopback, answers
+from bench.tools import tool
 from harness.image import mounts
 from harness.proc import Proc, tail
 from harness.run import REPO, HarnessError, binary, current, sh, wait_until
 from harness.volume import Mount, Volume
 
 _CLONE_NEWNET = 0x40000000
-
-
-def tool(name):
-    """Returns the path of a program of //tests/bench: the same one whatever build is measured
-    (SALIUS_TOOLS)."""
-    root = os.environ.get("SALIUS_TOOLS") or os.environ.get("SALIUS_BIN") or os.path.join(REPO, "bazel-bin")
-    for path in (os.path.join(root, "tests/bench", name), os.path.join(root, os.path.basename(name))):
-        if os.access(path, os.X_OK):
-            return path
-    raise HarnessError("%s is not built under %s: bazel build //tests/bench/..." % (name, root))
 
 
 def enter_network():
@@ -136,17 +129,23 @@ class MountedVolume:
 
 class SlowDisk:
     """ext4 on a loop device over the file of a model disk (disk_model_fs; `options` are its). Mounted
-    at `path`."""
+    at `path`. `figures`: the disk's own (bench/disk.py), `figures_ms` for each.
 
-    def __init__(self, *options, size_mb=4096):
+    While at_once() is in force, requests take no time: for what comes before and after a
+    measurement."""
+
+    def __init__(self, *options, size_mb=4096, figures_ms=1000):
         self.loop = self.path = self.disk = None
         self.file = os.path.join(current().dir, "slow.img")
+        self._at_once = self.file + ".at-once"
         try:
             with open(self.file, "xb") as f:
                 f.truncate(size_mb << 20)
-            self.disk = Serving("slow-disk", [tool("disk_model/disk_model_fs"), *options, self.file])
+            self.disk = Serving("slow-disk", [tool("disk_model/disk_model_fs"), "--at-once", self._at_once, *options, self.file])
             self.loop = sh("losetup", "--find", "--show", "--direct-io=on", os.path.join(self.disk.path, "disk")).stdout.strip()
-            sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
+            self.figures = disk.measure(self.loop, figures_ms)
+            with self.at_once():
+                sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
             path = place("slow")
             sh("mount", self.loop, path)
             self.path = path
@@ -154,9 +153,19 @@ class SlowDisk:
             self.close()
             raise
 
+    @contextlib.contextmanager
+    def at_once(self):
+        with open(self._at_once, "x"):
+            pass
+        try:
+            yield
+        finally:
+            os.unlink(self._at_once)
+
     def close(self):
         if self.path:
-            sh("umount", self.path)
+            with self.at_once():
+                sh("umount", self.path)
         if self.loop:
             sh("losetup", "-d", self.loop)
         if self.disk:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from bench.networks import Delayed
 from bench.quiet import wait_quiet
 from bench.rounds import QUIET_BOUND_S
-from bench.setup import MountedVolume, Replicas, Serving, place, tool
+from bench.setup import MountedVolume, Replicas, Serving, place
+from bench.tools import tool
 from harness.run import HarnessError, sh
 
 SALIUS, PASSTHROUGH, BARE = "salius", "passthrough", "bare"

@@ -6,11 +6,11 @@ import time
 
 from campaign import fault_disk, fault_host
 from campaign.engine import Campaign
-from campaign.fault_host import MemoryGroup
 from campaign.schedule import Shape
 from campaign.test_controls import power_cut
 from harness.case import Case
 from harness.clock import Clock
+from harness.memory_group import MemoryGroup
 from harness.net import Net, inside
 from harness.relay import Relay
 from harness.run import sh, wait_until

@@ -164,7 +164,7 @@ def binary(name):
     root = os.environ.get("SALIUS_BIN") or _built()
     places = {"salius-replica": "replica", "salius-mount": "client/mount", "salius-recover": "recovery",
               "salius": "client/cli", "kill_at": "tests/crash", "disk_model_fs": "tests/bench/disk_model",
-              "differential": "tests/differential", "salius-run": "client/run",
+              "disk_figures": "tests/bench/disk_model", "differential": "tests/differential", "salius-run": "client/run",
               "libsalius_preload.so": "client/preload", "libsalius.so": "client/api"}
     for path in (os.path.join(root, places[name], name), os.path.join(root, name)):
         if os.access(path, os.X_OK):

@@ -65,13 +65,13 @@ class Ground:
 class Grounds:
     """Makes grounds; closes all of them at the end."""
 
-    def __init__(self, count=2, acks=2, delay_ms=0, memory="512MiB", disk=()):
+    def __init__(self, count=2, acks=2, delay_ms=0, memory="512MiB", disk=(), disk_ms=1000):
         """`delay_ms`: of every packet between the primary and a replica. `disk`: options of a model
-        disk below everything; none: the disk of the machine."""
+        disk below everything, measured for `disk_ms` each time; none: the disk of the machine."""
         self._stack = contextlib.ExitStack()
         self._acks, self._made = acks, 0
         try:
-            self._root = self._own(SlowDisk(*disk)).path if disk else None
+            self.disk = self._own(SlowDisk(*disk, figures_ms=disk_ms)) if disk else None
             network = self._own(Delayed(count, delay_ms) if delay_ms else Loopback(count))
             self.replicas = self._own(Replicas(network, memory))
         except BaseException:
@@ -84,9 +84,9 @@ class Grounds:
     def _place(self, name):
         self._made += 1
         name = "%s-%d" % (re.sub("[^a-z0-9]+", "-", name), self._made)
-        if self._root is None:
+        if self.disk is None:
             return place(name)
-        path = os.path.join(self._root, name)
+        path = os.path.join(self.disk.path, name)
         os.mkdir(path)
         return path
 

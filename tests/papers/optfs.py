@@ -11,6 +11,7 @@ import random
 import re
 from dataclasses import dataclass
 
+from bench import disk
 from bench.counters import Counters
 from bench.report import markdown
 from papers import crash_points
@@ -34,10 +35,11 @@ class Sizes:
     crash_points: int = 60
     versions: int = 40  # of the recorded runs
     seed: int = 1
+    disk_ms: int = 1000  # for each of the disk's own figures
 
     @staticmethod
     def short():
-        return Sizes(rounds=1, saves=2, transactions=2, mail_seconds=1, crash_points=4, versions=8)
+        return Sizes(rounds=1, saves=2, transactions=2, mail_seconds=1, crash_points=4, versions=8, disk_ms=20)
 
 
 def resident_mib(pids):
@@ -70,7 +72,8 @@ def resources(sizes, directories):
 
 def measure(sizes):
     directories = Directories()
-    with contextlib.closing(Grounds(disk=("--model", "iops", "--iops", str(IOPS)))) as grounds:
+    with contextlib.closing(Grounds(disk=("--model", "iops", "--iops", str(IOPS)), disk_ms=sizes.disk_ms)) as grounds:
+        own = disk.rows(grounds.disk.figures)
         grounds_ = (grounds.mount(ORDER, "fsync=osync"), grounds.mount(DURABLE), grounds.bare(BARE),
                     grounds.bare(IGNORED, eatmydata()))
 
@@ -89,5 +92,5 @@ def measure(sizes):
             work.measure(sizes.rounds)
     costs = resources(sizes, directories)
     lines, good = crash_points.table(random.Random(sizes.seed), sizes.crash_points, sizes.versions)
-    return works, ["", "CPU and memory of a mail server's work (the replicas' memory is reserved at their start):", "", *costs,
+    return works, ["", *markdown(own), "", "CPU and memory of a mail server's work (the replicas' memory is reserved at their start):", "", *costs,
                    "", "The programs after a crash:", "", *lines], good

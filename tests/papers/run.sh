@@ -12,6 +12,6 @@ source deploy/packages.sh
 salius_install "${salius_build_packages[@]}" eatmydata git iproute2 make postmark python3 python3-matplotlib sqlite3
 if [ -z "${SALIUS_BIN:-}" ]; then
   bazel build -c opt --color=no --noshow_progress //client/... //replica:salius-replica //recovery:salius-recover \
-    //tests/bench/disk_model:disk_model_fs
+    //tests/bench/disk_model/...
 fi
 PYTHONPATH=$root/tests exec /usr/bin/python3 -m papers "$@"

@@ -13,8 +13,12 @@
 // --unreadable FILE: FILE may hold two numbers, an offset and a length in bytes. While it exists, that
 // part of the disk cannot be read (EIO), as with a bad sector.
 //
-// Prints "ready" when mounted; ends when unmounted or on SIGTERM. Data is only in the page cache of
-// the backing file: this disk is slow, it is not made to survive anything.
+// --at-once FILE: while FILE exists, requests take no time: for what a measurement needs before and
+// after. Those that had begun end as the model says.
+//
+// Prints "ready" when mounted; ends when unmounted or on SIGTERM. Then it prints how many requests
+// the model had, and how many were outstanding at most. Data is only in the page cache of the backing
+// file: this disk is slow, it is not made to survive anything.
 //
 // Threads: libfuse's pool takes requests. Those that take time are answered by one more thread, at
 // their end. `mutex_` is held over nothing that waits.
@@ -25,6 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
@@ -55,6 +60,7 @@ constexpr unsigned kOutstanding = 128;  // the queue of a loop device
 
 int g_backing_fd = -1;
 std::string g_unreadable;  // FILE; empty: everything can be read
+std::string g_at_once;     // FILE; empty: the model always decides
 
 // Answers each request at the end that the model gives it.
 class Timer {
@@ -71,14 +77,22 @@ class Timer {
     thread_.join();
   }
 
+  void Print() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::printf("%lu requests, at most %zu outstanding\n", last_id_, most_outstanding_);
+    std::fflush(stdout);
+  }
+
   // Calls `answer` when the request has ended: on this thread if that is now.
   void At(salius::disk::Call call, uint64_t offset, uint64_t bytes, std::function<void()> answer) {
+    if (!g_at_once.empty() && access(g_at_once.c_str(), F_OK) == 0) return answer();
     std::vector<std::function<void()>> ready;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       const int64_t now_ns = salius::SystemClock().MonotonicNanos();
       const uint64_t id = ++last_id_;
       answers_.emplace(id, std::move(answer));
+      most_outstanding_ = std::max(most_outstanding_, answers_.size());
       model_->Submit(now_ns, {id, call, offset, bytes});
       ready = TakeReady(now_ns);
     }
@@ -123,6 +137,7 @@ class Timer {
   std::unique_ptr<salius::disk::Model> model_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, std::function<void()>> answers_;
+  size_t most_outstanding_ = 0;
   std::thread thread_;
 };
 
@@ -268,6 +283,7 @@ int main(int argc, char** argv) {
   options.Number("iops", "N", &iops, 1, 1'000'000, "model iops: requests a second");
   options.Number("seed", "N", &seed, 0, UINT64_MAX, "model hard-disk: decides where the head is at first");
   options.Text("unreadable", "FILE", &g_unreadable, "holds the offset and length of what cannot be read");
+  options.Text("at-once", "FILE", &g_at_once, "while it exists, requests take no time");
   const absl::Status status = options.Parse(std::vector<std::string>(argv + 1, argv + argc), 2, 2);
   if (options.answer().has_value()) {
     std::fputs(options.answer()->c_str(), stdout);
@@ -296,5 +312,7 @@ int main(int argc, char** argv) {
   }
   Timer timer(std::move(made));
   g_timer = &timer;
-  return Serve(options.places()[1]);
+  const int result = Serve(options.places()[1]);
+  timer.Print();
+  return result;
 }

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -186,6 +188,33 @@ TEST(RotatingDiskTest, AFlushEndsAfterWhatCameBeforeAndBeforeWhatComesLater) {
   ASSERT_EQ(ended.size(), 21u);
   EXPECT_EQ(ended[10], 11u);
   for (size_t i = 0; i < 10; ++i) EXPECT_LT(ended[i], 11u);
+}
+
+TEST(RotatingDiskTest, SameSeedGivesSameOrderAndTimesAtDepth32) {
+  const RotatingDisk disk;
+  const auto run = [&](uint64_t seed) {
+    const std::unique_ptr<Model> model = MakeModel(disk, seed);
+    auto next = Random(disk, 11);
+    std::vector<std::pair<int64_t, uint64_t>> ends;
+    uint64_t given = 0;
+    int64_t now_ns = kSecond;
+    while (ends.size() < 500) {
+      for (; given < ends.size() + 32; ++given) {
+        Request request = next();
+        request.id = given;
+        model->Submit(now_ns, request);
+      }
+      now_ns = model->NextEnd().value();
+      for (const uint64_t id : model->TakeEnded(now_ns)) ends.emplace_back(now_ns, id);
+    }
+    return ends;
+  };
+  const auto first = run(5);
+  EXPECT_EQ(first, run(5));
+  EXPECT_NE(first, run(6));
+  // The order is not that in which they came.
+  EXPECT_FALSE(std::is_sorted(first.begin(), first.end(),
+                              [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
 TEST(RotatingDiskTest, TheSeedDecides) {
