@@ -31,7 +31,7 @@ struct RecordDraft {
 };
 
 // An issued record: header (encoded and decoded) and body, immutable once it is stamped. The
-// patches of its file, the retransmit window and the applier share it. It is freed when it is
+// extents of its file, the retransmit window and the applier share it. It is freed when it is
 // checkpointed and applied.
 class Record {
  public:

@@ -77,8 +77,8 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& 
   const NodeChanges::Records& records = node.seen_records();
   if (records.unapplied_data == 0) return st;
   st.st_size = static_cast<off_t>(records.size);
-  if (!slow || records.patches.empty()) return st;
-  const timespec written = RecordTime(records.patches.back()->header());
+  if (!slow || records.extents.empty()) return st;
+  const timespec written = RecordTime(records.data_time_ns);
   if (std::pair(written.tv_sec, written.tv_nsec) >
       std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
     st.st_mtim = st.st_ctim = written;

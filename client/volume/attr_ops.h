@@ -8,7 +8,7 @@
 // - With names=async the attributes of such a node are predicted (Predictions), and a change of
 //   attributes returns at once, where the disk cannot refuse it (ReturnsEarly).
 //
-// When the volume has failed, size and content come from the patches, so that reads still work.
+// When the volume has failed, size and content come from the extents, so that reads still work.
 //
 // Errors: absl::Status with the exact errno in its payload. Threads: any.
 #pragma once

@@ -81,20 +81,20 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
   SALIUS_RETURN_IF_ERROR(backing_.Pwritev(fd->get(), parts, records[0]->header().arg0));
   SALIUS_RETURN_IF_ERROR(
       predictions_.SetDataTime(node, fd->get(), records.back()->header(), records.size()));
-  return Finish(node, records.back()->seq(), records.size(), records.size());
+  return Finish(node, records);
 }
 
-absl::Status BackingApplier::ApplyOneData(Node& node, const Record& record) {
-  const RecordHeader& header = record.header();
-  ApplyResult* const result = record.result();
+absl::Status BackingApplier::ApplyOneData(Node& node, const RecordRef& record) {
+  const RecordHeader& header = record->header();
+  ApplyResult* const result = record->result();
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(node));
   absl::MutexLock lock(&node.content);
   NoteApplying(node, header.seq);
-  const absl::Status applied = ApplyData(backing_, fd->get(), header, record.body());
+  const absl::Status applied = ApplyData(backing_, fd->get(), header, record->body());
   if (result == nullptr) SALIUS_RETURN_IF_ERROR(applied);
   if (applied.ok()) {
     if (result != nullptr) {
-      SALIUS_RETURN_IF_ERROR(predictions_.EnterApplied(node, header, record.body()));
+      SALIUS_RETURN_IF_ERROR(predictions_.EnterApplied(node, header, record->body()));
     }
     SALIUS_RETURN_IF_ERROR(predictions_.SetDataTime(node, fd->get(), header, 1));
   } else {
@@ -102,7 +102,7 @@ absl::Status BackingApplier::ApplyOneData(Node& node, const Record& record) {
     node.records().size_known = false;
   }
   if (result != nullptr) result->status = applied;
-  return Finish(node, header.seq, 1, 1);
+  return Finish(node, {&record, 1});
 }
 
 absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
@@ -112,7 +112,7 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
     case Op::kWrite:
     case Op::kTruncate:
     case Op::kFallocate:
-      return ApplyOneData(node, *record);
+      return ApplyOneData(node, record);
     case Op::kSetAttr:
     case Op::kSetXattr:
     case Op::kRemoveXattr: {
@@ -134,28 +134,34 @@ absl::Status BackingApplier::ApplyToFile(Node& node, const RecordRef& record) {
     default:  // kOnDisk: only recovery acts on it
       break;
   }
-  return Finish(node, header.seq, 1, 0);
+  return Finish(node, {&record, 1});
 }
 
 void BackingApplier::NoteApplying(Node& node, Seq last) {
   absl::MutexLock lock(&node.state);
-  node.records().applying_seq = last;
+  Seq& applying = node.records().applying_seq;
+  applying = std::max(applying, last);
 }
 
-absl::Status BackingApplier::Finish(Node& node, Seq last, size_t records, size_t data_records) {
+absl::Status BackingApplier::Finish(Node& node, absl::Span<const RecordRef> records) {
   bool predicted = false;
+  Seq last = 0;
   {
     absl::MutexLock lock(&node.state);
     NodeChanges::Records& all = node.records();
-    all.applied_seq = last;
+    for (const RecordRef& record : records) {
+      if (IsDataOp(record->header().op)) {
+        all.extents.Remove(record->seq());
+        --all.unapplied_data;
+      }
+    }
+    all.unapplied -= records.size();
+    last = all.applied_seq = std::max(all.applied_seq, records.back()->seq());
     ++all.applies;
-    all.patches.RemoveThrough(last);
-    all.unapplied_data -= data_records;
-    all.unapplied -= records;
     predicted = all.prediction != nullptr;
   }
   const absl::Status settled = predicted ? predictions_.Settle(node, last) : absl::OkStatus();
-  table_.Unpin(node, records);  // the caller holds a pin of its own
+  table_.Unpin(node, records.size());  // the caller holds a pin of its own
   return settled;
 }
 

@@ -51,7 +51,7 @@ class BackingApplier final : public ApplySink {
 
  private:
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
-  absl::Status ApplyOneData(Node& node, const Record& record);
+  absl::Status ApplyOneData(Node& node, const RecordRef& record);
   // Applies writes that follow one another in the file, with one call.
   absl::Status ApplyWrites(Node& node, absl::Span<const RecordRef> records);
   absl::Status ApplyName(const RecordRef& record);
@@ -62,8 +62,8 @@ class BackingApplier final : public ApplySink {
   absl::Status ApplyRename(std::string_view body, absl::Status* result);
   // Notes that data records up to `last` are about to change the backing file: for readers.
   static void NoteApplying(Node& node, Seq last);
-  // Notes that the last `records` records of a node, the last of which is `last`, were applied.
-  absl::Status Finish(Node& node, Seq last, size_t records, size_t data_records);
+  // Notes that `records`, all of the node and in the order of their seqs, were applied.
+  absl::Status Finish(Node& node, absl::Span<const RecordRef> records);
 
   Backing& backing_;
   NodeTable& table_;

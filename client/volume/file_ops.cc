@@ -82,26 +82,33 @@ absl::Status FileOps::Read(Handle& handle, uint64_t offset, size_t size, std::st
 absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t size,
                                        std::string* out) {
   Node& node = handle.node;
-  std::vector<RecordRef> patches;
-  bool patched = false;
+  std::vector<Extent> extents;
+  bool changed = false;
   uint64_t end = 0;
   Seq known = 0;
   {
     absl::MutexLock lock(&node.state);
     const NodeChanges::Records& records = node.seen_records();
-    patched = records.unapplied_data > 0;
+    changed = records.unapplied_data > 0;
     end = records.size;
     known = std::max(records.last_seq, records.applied_seq);
-    if (patched) patches = records.patches.Touching(offset, size);
+    if (changed) {
+      size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
+      extents = records.extents.In(offset, size);
+    }
   }
-  if (patched) size = offset >= end ? 0 : std::min<uint64_t>(size, end - offset);
   out->resize(size);
+  if (changed && AreWhole(extents, offset, size)) {
+    // No page need be fetched.
+    Overlay(extents, offset, absl::MakeSpan(out->data(), size));
+    return true;
+  }
   SALIUS_ASSIGN_OR_RETURN(const size_t count,
                           backing_.Pread(handle.fd->get(), out->data(), size, offset));
-  if (patched) {
-    // It does not matter if some patches were applied meanwhile, or one of them in part.
+  if (changed) {
+    // It does not matter if some records were applied meanwhile, or one of them in part.
     memset(out->data() + count, 0, size - count);
-    Overlay(patches, offset, absl::MakeSpan(out->data(), size));
+    Overlay(extents, offset, absl::MakeSpan(out->data(), size));
   } else {
     out->resize(count);
   }

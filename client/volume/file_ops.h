@@ -1,4 +1,4 @@
-// The data of open files: reads over which patches are laid, writes, fsync, space, copies.
+// The data of open files: reads over which extents are laid, writes, fsync, space, copies.
 //
 // A write's way: StartWrite checks that there is room, and issues records under the node's
 // `stream`; or the data of a bulk file goes to the backing file at once (bulk_files.h). The ticket

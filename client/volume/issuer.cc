@@ -182,8 +182,9 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft,
     records.last_seq = header.seq;
     if (data) {
       records.size = SizeAfter(records.size, header);
+      records.data_time_ns = header.timestamp_ns;
       // Another thread may have applied it already.
-      if (records.applied_seq < header.seq) records.patches.Add(*record);
+      if (records.applied_seq < header.seq) records.extents.Add(*record);
     }
     if (records.prediction != nullptr) {
       if (enter != nullptr) (*enter)(*records.prediction, header.seq, RecordTime(header));

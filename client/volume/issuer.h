@@ -41,7 +41,7 @@ class Issuer {
 
   // ---- records. They may wait for room in the window.
   // Stamps a record of the node's own stream (data, attributes), with the file's id. Pins the node
-  // until the record is applied, and adds a data record to its patches.
+  // until the record is applied, and adds a data record to its extents.
   absl::StatusOr<RecordRef> IssueOn(Node& node, RecordDraft draft)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Does so with an attribute record that its caller does not wait for: `enter` puts it into the
@@ -50,7 +50,7 @@ class Issuer {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Stamps a name record. With a `result` in the draft the caller waits for it.
   absl::StatusOr<RecordRef> IssueName(RecordDraft draft);
-  // Returns the size with patches.
+  // Returns the size with all data records that were issued.
   absl::StatusOr<uint64_t> LogicalSize(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
 
   // ---- waits. EIO when the volume fails meanwhile.

@@ -10,7 +10,7 @@
 // - Node itself: the identity, the pins, the locks, and the needs of a front and a reader.
 // - NodeChanges: the needs of a changed file. It is made at the first use for a change, without a
 //   lock, and stays until the node's end. Until then a reader sees `kUnchanged`: no record, no
-//   patch, no descriptor. A file that is bulk or has unapplied records is pinned, so its part
+//   extent, no descriptor. A file that is bulk or has unapplied records is pinned, so its part
 //   stays.
 //
 // Locks of a node, in their order:
@@ -19,9 +19,9 @@
 // - `stream`: gives the file's records their order. Held while a record is stamped, which may wait
 //   for room in the window. Some operations hold it until their record is applied (Link, Remove,
 //   Fallocate, attributes), and a bulk file's sync over its waits. Apply() never takes it.
-// - `content`: Apply() holds it exclusively over "write the backing file, drop the patch", which
+// - `content`: Apply() holds it exclusively over "write the backing file, drop the extents", which
 //   may wait for the disk. A reader does not wait for it. It reads the backing file, lays the
-//   patches over it that it knew before, and reads again when a later record began to be applied
+//   extents over it that it knew before, and reads again when a later record began to be applied
 //   meanwhile. When that happens several times it takes the lock, shared, as soon as it is free.
 // - `state`: guards the fields below; never held over a system call.
 #pragma once
@@ -43,8 +43,8 @@
 #include "absl/synchronization/mutex.h"
 #include "client/volume/bindings.h"
 #include "client/volume/contract.h"
+#include "client/volume/extents.h"
 #include "client/volume/memory_return.h"
-#include "client/volume/patches.h"
 #include "client/volume/prediction.h"
 #include "common/ids.h"
 #include "common/monotonic_cond.h"
@@ -57,13 +57,14 @@ namespace salius {
 struct NodeChanges {
   // The records of the file; guarded by the node's `state`.
   struct Records {
-    PatchList patches;
+    Extents extents;  // of the data records that are not applied
     uint64_t unapplied = 0;       // records being issued or not yet applied
     uint64_t unapplied_data = 0;  // data records among them
     uint64_t size = 0;            // true while unapplied_data > 0 or size_known
     bool size_known = false;
     Seq last_seq = 0;      // last record that touched the file
-    Seq applied_seq = 0;   // last of them that was applied
+    Seq applied_seq = 0;   // last of them that was applied; earlier ones may not be yet
+    uint64_t data_time_ns = 0;  // the time of the last data record that was issued
     Seq applying_seq = 0;  // last data record whose apply has begun
     SharedFd rw_fd;        // O_RDWR; kept while a handle is open
     // Name records that change the node's attributes, and are being issued or not yet applied.

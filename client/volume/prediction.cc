@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/volume/patches.h"
+#include "client/volume/extents.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "storage/apply.h"

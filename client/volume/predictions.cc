@@ -29,10 +29,9 @@ struct stat WithoutHiddenLink(const Node& node) ABSL_SHARED_LOCKS_REQUIRED(node.
 
 }  // namespace
 
-timespec RecordTime(const RecordHeader& header) {
+timespec RecordTime(uint64_t timestamp_ns) {
   constexpr uint64_t kSecond = 1'000'000'000;
-  return {static_cast<time_t>(header.timestamp_ns / kSecond),
-          static_cast<long>(header.timestamp_ns % kSecond)};
+  return {static_cast<time_t>(timestamp_ns / kSecond), static_cast<long>(timestamp_ns % kSecond)};
 }
 
 absl::Status Predictions::Begin(Node& node) {
@@ -47,15 +46,15 @@ absl::Status Predictions::Begin(Node& node) {
     absl::MutexLock lock(&node.state);
     NodeChanges::Records& records = node.records();
     if (records.prediction != nullptr) return absl::OkStatus();
-    // The disk may have been asked before an apply whose patches are gone by now. (It does not
-    // matter if a patch is on the disk already.)
+    // The disk may have been asked before an apply whose extents are gone by now. (It does not
+    // matter if a record is on the disk already.)
     if (records.applies != applies) continue;
     records.kept_ctime.Merge(st);
     records.prediction = std::make_unique<Prediction>(st);
-    for (const RecordRef& patch : records.patches.all()) {
-      if (patch->result() != nullptr) continue;  // it may be refused
-      records.prediction->Data(patch->header(), RecordTime(patch->header()));
-    }
+    records.extents.ForEachRecord([&](const RecordRef& record) {
+      if (record->result() != nullptr) return;  // it may be refused
+      records.prediction->Data(record->header(), RecordTime(record->header()));
+    });
     return absl::OkStatus();
   }
 }

@@ -39,8 +39,9 @@
 
 namespace salius {
 
-// Returns the time of a record, which its file gets.
-timespec RecordTime(const RecordHeader& header);
+// Return the time of a record, which its file gets.
+timespec RecordTime(uint64_t timestamp_ns);
+inline timespec RecordTime(const RecordHeader& header) { return RecordTime(header.timestamp_ns); }
 
 class Predictions {
  public:

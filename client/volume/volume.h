@@ -1,13 +1,13 @@
-// A volume in use: files, directories and their patches on top of a record stream. The fronts (FUSE
-// now; the preload library and the C API later) are thin: they translate requests to these calls
-// and results back.
+// A volume in use: files, directories and their unapplied changes on top of a record stream. The
+// fronts (FUSE now; the preload library and the C API later) are thin: they translate requests to
+// these calls and results back.
 //
 // Model
 // - A Node is one file or directory that the front knows (an inode in use). It holds an O_PATH
-//   descriptor of the backing object, its file id (0 until its first change), and its patches.
-// - A patch is an issued data record (write, truncate, fallocate) that is not applied yet. Reads
-//   and attributes see patches: content = backing file, then the patches in seq order. The node
-//   keeps the size while patches are pending.
+//   descriptor of the backing object, its file id (0 until its first change), and its extents.
+// - Extents are what issued data records (write, truncate, fallocate) change and is not applied
+//   yet. Reads and attributes see them: content = backing file, then the extents over it. The node
+//   keeps the size while there are any.
 // - Every change is a record. Data and attribute records are issued under the node's lock, so seq
 //   order is the order of the file's stream.
 // - A name operation (create, link, unlink, rename) holds the locks of its directories from check
@@ -16,7 +16,7 @@
 //   applying fails it issues a cancel record, waits until that is durable, and returns the error.
 //   With names_early it returns when its record is issued.
 // - Bulk: past `bulk_limit_bytes` of plain writes since its last sync a file is bulk. Its writes go
-//   to the backing file at once (after its patches are applied) and are not logged. Its next Fsync
+//   to the backing file at once (after its records are applied) and are not logged. Its next Fsync
 //   applies the file's records <= s, syncs the backing file, issues kOnDisk(file, s), and waits
 //   until that is durable. Then the file is no longer bulk (I3).
 // - Space: a write that extends a file or fills holes is refused before it is stamped. ENOSPC: it

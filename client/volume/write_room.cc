@@ -43,14 +43,14 @@ absl::StatusOr<SpaceGuard::Hold> WriteRoom::Reserve(Node& node, int fd, uint64_t
     SALIUS_ASSIGN_OR_RETURN(st, backing_.Stat(fd));
   }
   return space_.Reserve(fd, st.st_uid, st.st_gid, offset, length, [&]() -> absl::Status {
-    std::vector<RecordRef> patches;
+    std::vector<Extent> extents;
     {
       absl::MutexLock lock(&node.state);
-      patches = node.seen_records().patches.Touching(offset, length);
+      extents = node.seen_records().extents.In(offset, length);
     }
-    const bool only_writes = std::all_of(patches.begin(), patches.end(), [](const RecordRef& r) {
-      return r->header().op == Op::kWrite;
-    });
+    // A write that lies over a truncation has reserved its room after that was applied.
+    const bool only_writes = std::all_of(extents.begin(), extents.end(),
+                                         [](const Extent& extent) { return extent.is_data(); });
     return only_writes ? absl::OkStatus() : issuer_.AwaitNode(node);
   });
 }

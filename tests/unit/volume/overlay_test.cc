@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "client/volume/patches.h"
+#include "client/volume/extents.h"
 #include "common/random.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/volume_fixture.h"
@@ -48,21 +48,27 @@ struct Shadow {
 
 TEST_F(OverlayTest, EveryKindOfPatchIsLaidOverInOrder) {
   Make();
-  PatchList patches;
-  patches.Add(Record(Op::kWrite, 2, 0, 0, "abcdef"));
-  patches.Add(Record(Op::kTruncate, 5, 0, 0));
-  patches.Add(Record(Op::kWrite, 7, 0, 0, "Z"));
-  patches.Add(Record(Op::kFallocate, 0, 3, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE));
-  patches.Add(Record(Op::kFallocate, 0, 100, 0));
+  Extents extents;
+  const RecordRef records[] = {
+      Record(Op::kWrite, 2, 0, 0, "abcdef"),
+      Record(Op::kTruncate, 5, 0, 0),
+      Record(Op::kWrite, 7, 0, 0, "Z"),
+      Record(Op::kFallocate, 0, 3, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE),
+      Record(Op::kFallocate, 0, 100, 0),
+  };
+  for (const RecordRef& record : records) extents.Add(record);
   std::string buffer = "0123456789";
-  Overlay(patches.Touching(0, buffer.size()), 0, absl::MakeSpan(buffer.data(), buffer.size()));
+  Overlay(extents.In(0, buffer.size()), 0, absl::MakeSpan(buffer.data(), buffer.size()));
   EXPECT_EQ(buffer, std::string("\0\0\0bc\0\0Z\0\0", 10));
-  EXPECT_TRUE(patches.Touching(3, 0).empty());
-  EXPECT_EQ(patches.Touching(8, 4).size(), 1u);  // only the truncation changes these bytes
-  patches.RemoveThrough(2);
-  EXPECT_EQ(patches.Touching(0, 10).size(), 2u);
-  patches.RemoveThrough(99);
-  EXPECT_TRUE(patches.empty());
+  EXPECT_TRUE(extents.In(3, 0).empty());
+  EXPECT_EQ(extents.In(8, 4).size(), 1u);  // only the truncation changes these bytes
+  EXPECT_EQ(extents.bytes(), 3u);          // "bc" and "Z"
+  extents.Remove(records[0]->seq());
+  extents.Remove(records[1]->seq());
+  EXPECT_EQ(extents.In(0, 10).size(), 2u);
+  for (const RecordRef& record : records) extents.Remove(record->seq());
+  EXPECT_TRUE(extents.empty());
+  EXPECT_EQ(extents.bytes(), 0u);
 }
 
 TEST_F(OverlayTest, SizeFollowsEveryKindOfPatch) {

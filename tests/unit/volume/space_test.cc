@@ -95,9 +95,8 @@ TEST_F(SpaceTest, AWriteCountsOnNoBlocksThatAnUnappliedTruncateFrees) {
     Write(emptied, 0, std::string(4096, 'g'));
     {
       absl::MutexLock lock(&file->node.state);
-      for (const RecordRef& patch : file->node.seen_records().patches.Touching(0, 4096)) {
-        EXPECT_EQ(patch->header().op, Op::kWrite) << i;
-      }
+      file->node.seen_records().extents.ForEachRecord(
+          [&](const RecordRef& record) { EXPECT_EQ(record->header().op, Op::kWrite) << i; });
     }
     volume->open_files().Release(emptied);
   }
