@@ -4,6 +4,7 @@ import ctypes
 import errno
 import mmap
 import os
+import sys
 import time
 
 from harness import ordered, ordered_writer
@@ -11,7 +12,7 @@ from harness.case import Case
 from harness.ops import Damage
 from harness.ordered_writer import salius
 from harness.rig import PATIENT, SMALL_LOG
-from harness.run import binary
+from harness.run import binary, current, sh
 
 # A silent replica is waited for, and the disk not asked to help, for five seconds: a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "20s")
@@ -171,3 +172,68 @@ class Calls(Case):
         with self.assertRaises(OSError) as refused:
             salius.wait(folder, 10**12)
         self.assertEqual(refused.exception.errno, errno.EINVAL)
+
+
+# Writes, asks for a notification, and waits.
+C_PROGRAM = r"""
+#include <fcntl.h>
+#include <salius.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+  const int fd = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+  const int event = eventfd(0, 0);
+  uint64_t times = 0;
+  struct salius_watermarks marks;
+  if (pwrite(fd, "data", 4, 0) != 4 || salius_osync(fd) != 0) return perror("write"), 1;
+  const int64_t ticket = salius_notify(fd, event);
+  if (ticket < 0 || salius_wait(fd, ticket, -1) != 0) return perror("wait"), 1;
+  if (read(event, &times, sizeof(times)) != (ssize_t)sizeof(times) || times != 1) return 2;
+  if (salius_dsync(fd) != 0 || salius_watermarks(fd, &marks) != 0) return perror("dsync"), 1;
+  return marks.durable < (uint64_t)ticket ? 3 : 0;
+}
+"""
+PYTHON_PROGRAM = """
+import os, sys, salius
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"more", 4)
+salius.dsync(fd)
+"""
+
+
+class InstalledInterface(Case):
+
+    def install(self, *options):
+        """Runs deploy/install.sh with the built programs, for /usr below a directory of the test."""
+        script = os.path.join(os.path.dirname(__file__), "../../deploy/install.sh")
+        return sh(script, "--prefix", "/usr", "--destdir", self.root, "--from", self.built, *options).stdout
+
+    def test_programs_build_and_run_with_the_installed_files(self):
+        self.root, self.built = (os.path.join(current().dir, name) for name in ("installed", "built"))
+        for place in ("replica/salius-replica", "recovery/salius-recover", "client/cli/salius",
+                      "client/mount/salius-mount", "client/run/salius-run", "client/preload/libsalius_preload.so",
+                      "client/api/libsalius.so"):
+            os.makedirs(os.path.join(self.built, os.path.dirname(place)), exist_ok=True)
+            os.symlink(binary(os.path.basename(place)), os.path.join(self.built, place))
+        self.install()
+        usr = os.path.join(self.root, "usr")
+        flags = sh("env", "PKG_CONFIG_PATH=%s/lib/pkgconfig" % usr, "PKG_CONFIG_SYSROOT_DIR=%s" % self.root,
+                   "pkg-config", "--cflags", "--libs", "salius").stdout.split()
+        # pkg-config leaves out what it takes for the compiler's own directories.
+        flags += ["-I%s/include" % usr, "-L%s/lib" % usr]
+        rig = self.rig(m=2, acks=1, size_mb=256)
+        rig.mount("commit=ordered", mode="replicated")
+        for language in ("c", "c++"):
+            program = os.path.join(current().dir, "program_" + language.replace("+", "x"))
+            sh("g++" if language == "c++" else "gcc", "-Wall", "-Wextra", "-Werror", "-o", program, "-x", language, "-",
+               "-x", "none", *flags, input=C_PROGRAM)
+            sh("env", "LD_LIBRARY_PATH=%s/lib" % usr, program, rig.file("f"))
+        sh("env", "PYTHONPATH=%s/lib/python3/dist-packages" % usr, sys.executable, "-c", PYTHON_PROGRAM, rig.file("f"))
+        with open(rig.file("f"), "rb") as f:
+            self.assertEqual(f.read(), b"datamore")
+        self.install("--uninstall")
+        left = [os.path.join(folder, name) for folder, _, names in os.walk(self.root) for name in names]
+        self.assertEqual(left, [])
