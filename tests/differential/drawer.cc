@@ -4,8 +4,10 @@
 #include <linux/capability.h>
 #include <linux/falloc.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -34,9 +36,21 @@ constexpr Weight kWeights[] = {
     {Kind::kListSome, 30},  {Kind::kListAgain, 10}, {Kind::kSync, 3},
     {Kind::kSyncDir, 3},
 };
-static_assert(std::size(kWeights) == static_cast<size_t>(Kind::kKinds));
+static_assert(std::size(kWeights) == static_cast<size_t>(Kind::kMapStore));
+
+// For Profile::kData.
+constexpr Weight kDataWeights[] = {
+    {Kind::kOpen, 90},       {Kind::kTmpFile, 6},    {Kind::kClose, 50},     {Kind::kWrite, 120},
+    {Kind::kPwrite, 260},    {Kind::kRead, 80},      {Kind::kPread, 220},    {Kind::kSeek, 15},
+    {Kind::kTruncate, 15},   {Kind::kFtruncate, 35}, {Kind::kFallocate, 60}, {Kind::kLink, 8},
+    {Kind::kUnlink, 20},     {Kind::kRename, 40},    {Kind::kStat, 20},      {Kind::kFstat, 20},
+    {Kind::kSync, 8},        {Kind::kMapStore, 60},  {Kind::kMapLoad, 40},   {Kind::kMapPrivate, 20},
+    {Kind::kCopyRange, 60},  {Kind::kSeekData, 60},  {Kind::kDirectRead, 40}, {Kind::kDirectWrite, 40},
+    {Kind::kEvict, 90},
+};
 
 constexpr size_t kMadeKept = 24;
+constexpr int64_t kFarthest = 450'000;  // blocks of a sparse file are compared loosely: Looks
 constexpr size_t kLongestMade = 200;
 constexpr const char* kNames[] = {"a", "b", "c", "d", "e", "f"};
 constexpr mode_t kModes[] = {0644, 0600, 0666, 0755,  0777,  0400,  0000,  0640,
@@ -59,6 +73,16 @@ void AppendAclEntry(std::string& out, uint16_t tag, uint64_t permissions, uint32
   AppendLittle(out, tag, 2);
   AppendLittle(out, permissions, 2);
   AppendLittle(out, id, 4);
+}
+
+template <size_t kCount>
+Kind DrawWeighted(Random& random, const Weight (&weights)[kCount]) {
+  uint64_t total = 0;
+  for (const Weight& weight : weights) total += weight.weight;
+  uint64_t at = random.Below(total);
+  size_t chosen = 0;
+  while (at >= weights[chosen].weight) at -= weights[chosen++].weight;
+  return weights[chosen].kind;
 }
 
 }  // namespace
@@ -312,20 +336,80 @@ void Drawer::DrawSlot(Operation& o) {
 }
 
 Kind Drawer::DrawKind() {
-  static const uint64_t kTotal = [] {
-    uint64_t total = 0;
-    for (const Weight& weight : kWeights) total += weight.weight;
-    return total;
-  }();
-  uint64_t at = random_.Below(kTotal);
-  size_t chosen = 0;
-  while (at >= kWeights[chosen].weight) at -= kWeights[chosen++].weight;
-  const Kind kind = kWeights[chosen].kind;
+  const Kind kind = profile_ == Profile::kData ? DrawWeighted(random_, kDataWeights)
+                                               : DrawWeighted(random_, kWeights);
   const bool listing = kind == Kind::kListSome || kind == Kind::kListAgain;
   return listing && !listings_ ? Kind::kStat : kind;
 }
 
+// Few names in one directory, all of the same owner, so that most operations meet the data of the
+// others.
+Operation Drawer::DrawOfData() {
+  Operation o;
+  o.kind = DrawKind();
+  o.mode = 0644;
+  o.path = {kRoot, random_.Pick(kNames)};
+  o.slot = static_cast<int>(random_.Below(kFiles));
+  if (o.kind == Kind::kOpen) {
+    constexpr int kAccess[] = {O_RDONLY, O_WRONLY, O_RDWR, O_RDWR, O_RDWR, O_RDWR};
+    o.flags = random_.Pick(kAccess);
+    if (random_.Chance(90)) o.flags |= O_CREAT;
+    if (random_.Chance(8)) o.flags |= O_TRUNC;
+    if (random_.Chance(12)) o.flags |= O_APPEND;
+    if (random_.Chance(4)) o.flags |= O_SYNC;
+    return o;
+  }
+  if (o.kind == Kind::kTmpFile) {
+    o.path.text = ".";
+    o.flags = O_RDWR | O_TMPFILE;
+    return o;
+  }
+  if (o.kind == Kind::kRename || o.kind == Kind::kLink) {
+    o.other = {kRoot, random_.Pick(kNames)};
+    constexpr unsigned kFlags[] = {0, 0, 0, RENAME_NOREPLACE, RENAME_EXCHANGE};
+    if (o.kind == Kind::kRename) o.flags = static_cast<int>(random_.Pick(kFlags));
+    return o;
+  }
+  DrawData(o);
+  if (o.kind != Kind::kRead && o.kind != Kind::kWrite && o.kind != Kind::kSeek) {
+    // Near the ends of pages, within a page, or far away, so that there are holes.
+    if (random_.Chance(30)) {
+      o.offset = static_cast<int64_t>(random_.Below(32) * 4096 + random_.Below(64)) - 32;
+      o.offset = std::max<int64_t>(o.offset, 0);
+    }
+    if (random_.Chance(4)) o.offset = static_cast<int64_t>(random_.Below(kFarthest));
+  }
+  switch (o.kind) {
+    case Kind::kMapStore:
+      o.flags = random_.Chance(20) ? MS_SYNC : random_.Chance(20) ? MS_ASYNC : 0;
+      break;
+    case Kind::kMapLoad:
+      o.flags = random_.Chance(50) ? MAP_SHARED : MAP_PRIVATE;
+      break;
+    case Kind::kCopyRange:
+      o.other_slot = static_cast<int>(random_.Below(kFiles));
+      o.other_offset = static_cast<int64_t>(random_.Below(100'000));
+      break;
+    case Kind::kSeekData:
+      o.flags = random_.Chance(50) ? SEEK_DATA : SEEK_HOLE;
+      break;
+    case Kind::kDirectRead:
+    case Kind::kDirectWrite:
+      // Every disk accepts this alignment.
+      o.offset = o.offset / 4096 * 4096;
+      o.length = (o.length / 4096 + 1) * 4096;
+      break;
+    case Kind::kSync:
+      o.flags = random_.Chance(50) ? O_DSYNC : 0;
+      break;
+    default:
+      break;
+  }
+  return o;
+}
+
 Operation Drawer::Draw() {
+  if (profile_ == Profile::kData) return DrawOfData();
   Operation o;
   o.kind = DrawKind();
   constexpr mode_t kUmasks[] = {022, 022, 0, 077, 027, 02};

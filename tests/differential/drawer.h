@@ -16,7 +16,8 @@ namespace salius::differential {
 class Drawer {
  public:
   // `listings`: also draws kListSome and kListAgain.
-  Drawer(uint64_t seed, bool listings) : random_(seed), listings_(listings) {}
+  Drawer(uint64_t seed, bool listings, Profile profile = Profile::kAll)
+      : random_(seed), listings_(listings), profile_(profile) {}
 
   Operation Draw();
   // Notes that an operation made this path, or a directory there.
@@ -30,6 +31,7 @@ class Drawer {
 
  private:
   Kind DrawKind();
+  Operation DrawOfData();
   std::string DrawName();
   Path DrawNewPath();
   std::string DrawTarget();
@@ -46,6 +48,7 @@ class Drawer {
 
   Random random_;
   const bool listings_;
+  const Profile profile_;
   std::vector<std::string> made_;  // below the top
   std::vector<std::string> directories_;
 };

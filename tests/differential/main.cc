@@ -10,6 +10,8 @@
 //   --own N          processes with a tree of their own
 //   --shared N       processes that share one tree; a lock keeps each pair of operations together
 //   --late-ctime     the mount's ctime may change once more without an operation (TimeRule)
+//   --data           mostly operations on data, of few files; no times are compared
+//   --backing DIR    of the mount: with --data its files' pages are dropped from memory as well
 //   --log DIR        after a difference a file there has the process's last 8192 operations
 //   --plant N        control: the mount's side leaves out the N-th change of each process
 //
@@ -49,6 +51,8 @@ struct Options {
   TimeRule times = TimeRule::kExact;
   std::optional<int64_t> compare_since;
   std::string log;
+  std::string backing;
+  Profile profile = Profile::kAll;
   std::string mount;
   std::string bare;
 };
@@ -67,6 +71,8 @@ std::optional<Options> Parse(int argc, char** argv) {
                                     {"late-ctime", no_argument, nullptr, 'l'},
                                     {"compare", required_argument, nullptr, 'c'},
                                     {"log", required_argument, nullptr, 'g'},
+                                    {"data", no_argument, nullptr, 'd'},
+                                    {"backing", required_argument, nullptr, 'b'},
                                     {}};
   Options options;
   int found;
@@ -90,6 +96,13 @@ std::optional<Options> Parse(int argc, char** argv) {
         break;
       case 'l':
         options.times = TimeRule::kLateCtime;
+        break;
+      case 'd':
+        options.profile = Profile::kData;
+        options.times = TimeRule::kNone;
+        break;
+      case 'b':
+        options.backing = optarg;
         break;
       case 'g':
         options.log = optarg;
@@ -151,6 +164,7 @@ void PrintCounts(const Shared& shared, uint64_t ms) {
   printf("%lu operations in %lu.%lu s, %lu/s; succeeded of tried:", shared.done.load(), ms / 1000,
          ms % 1000 / 100, shared.done.load() * 1000 / (ms + 1));
   for (size_t kind = 0; kind < static_cast<size_t>(Kind::kKinds); ++kind) {
+    if (shared.tried[kind] == 0) continue;
     printf(" %s %lu/%lu", NameOf(static_cast<Kind>(kind)), shared.succeeded[kind].load(),
            shared.tried[kind].load());
   }
@@ -215,6 +229,8 @@ int Main(int argc, char** argv) {
     task.operations = options.operations / (options.own + options.shared);
     task.shared_tree = !own;
     task.times = options.times;
+    task.profile = options.profile;
+    if (!options.backing.empty()) task.backing = options.backing + "/" + task.name + "/top";
     task.plant = options.plant;
     for (uint64_t process = 0; process < (own ? 1 : options.shared); ++process) {
       if (!options.log.empty()) {

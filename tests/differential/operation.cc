@@ -15,6 +15,8 @@ constexpr const char* kKindNames[] = {
     "fchmod",    "chown",       "fchown",     "times",     "ftimes",    "setxattr", "getxattr",
     "listxattr", "removexattr", "fsetxattr",  "access",    "stat",      "fstat",    "opendir",
     "closedir",  "list-some",   "list-again", "sync",      "sync-dir",
+    "map-store", "map-load",    "map-private", "copy-range", "seek-data", "direct-read", "direct-write",
+    "evict",
 };
 static_assert(std::size(kKindNames) == static_cast<size_t>(Kind::kKinds));
 
@@ -76,6 +78,13 @@ bool UsesFile(Kind kind) {
     case Kind::kFsetXattr:
     case Kind::kSync:
     case Kind::kFstat:
+    case Kind::kMapStore:
+    case Kind::kMapLoad:
+    case Kind::kMapPrivate:
+    case Kind::kCopyRange:
+    case Kind::kSeekData:
+    case Kind::kDirectRead:
+    case Kind::kDirectWrite:
       return true;
     default:
       return false;
@@ -128,6 +137,9 @@ std::string TextOf(const Operation& o) {
   }
   if (o.offset != 0 || o.length != 0) {
     text += Number(" at %lld", o.offset) + Number(" length %lld", o.length);
+  }
+  if (o.kind == Kind::kCopyRange) {
+    text += Number(" to slot %lld", o.other_slot) + Number(" at %lld", o.other_offset);
   }
   if (!o.name.empty()) text += " xattr " + o.name.substr(0, 40) + " = " + Hex(o.value);
   return text;

@@ -12,6 +12,9 @@
 
 namespace salius::differential {
 
+// The operations that a process draws: of all kinds, or mostly of files' data.
+enum class Profile : uint8_t { kAll, kData };
+
 enum class Kind : uint8_t {
   kOpen,      // open(2), also O_CREAT; keeps the file in a slot or closes it
   kTmpFile,   // O_TMPFILE into a slot
@@ -53,6 +56,15 @@ enum class Kind : uint8_t {
   kListAgain,  // ends that listing, and repeats its end from an earlier offset
   kSync,       // fsync(2) or fdatasync(2) of a slot
   kSyncDir,
+  // The rest only with Profile::kData.
+  kMapStore,     // through a shared map of a slot
+  kMapLoad,      // through a shared map, or a private one (flags)
+  kMapPrivate,   // a store through a private map, which the file must not show
+  kCopyRange,    // copy_file_range(2) from a slot to another one
+  kSeekData,     // lseek(2) with SEEK_DATA or SEEK_HOLE (flags)
+  kDirectRead,   // with O_DIRECT, through a new open file
+  kDirectWrite,
+  kEvict,        // drops the file's pages from the caches of the mount and of its backing file
   kKinds,
 };
 
@@ -82,6 +94,7 @@ struct Operation {
   Path path;
   Path other;  // second path of link and rename; target of a symlink
   int slot = 0;
+  int other_slot = 0;  // to which kCopyRange copies
   int flags = 0;  // open flags, rename flags, fallocate mode, flags of the *at calls
   mode_t mode = 0;
   dev_t device = 0;
@@ -89,6 +102,7 @@ struct Operation {
   gid_t gid = 0;
   int64_t offset = 0;
   int64_t length = 0;
+  int64_t other_offset = 0;
   uint64_t content = 0;  // seed of the bytes to write
   timespec times[2] = {};
   bool no_times = false;  // utimensat(2) with a null pointer

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ namespace salius::differential {
 namespace {
 
 constexpr size_t kMostBytes = 80'000;
+constexpr int64_t kPage = 4096;
 
 Result ResultOf(int64_t returned) {
   if (returned < 0) return {.error = errno};
@@ -41,6 +43,36 @@ const char* Content(uint64_t seed, size_t length) {
 bool IsDirectory(int fd) {
   struct stat st;
   return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int64_t SizeOf(int fd) {
+  struct stat st;
+  return fstat(fd, &st) == 0 ? st.st_size : 0;
+}
+
+// Checks lseek(2) with SEEK_DATA or SEEK_HOLE. The places of holes are the file system's own matter,
+// so the result is the error of an offset that is not in the file, or 0. EUCLEAN: the answer
+// is wrong: data in a hole, or a place that is not in the file.
+Result CheckSeek(int fd, int64_t offset, int whence) {
+  const int64_t position = lseek(fd, 0, SEEK_CUR);
+  const int64_t size = SizeOf(fd);
+  const int64_t found = lseek(fd, offset, whence);
+  const int error = errno;
+  lseek(fd, position, SEEK_SET);
+  if (offset < 0 || offset >= size) return {.error = found < 0 ? error : EUCLEAN};
+  int64_t zeros_end = offset;  // the bytes before it are in a hole
+  if (found < 0) {
+    if (whence == SEEK_HOLE || error != ENXIO) return {.error = error};
+    zeros_end = size;
+  } else {
+    if (found < offset || found > size) return {.error = EUCLEAN};
+    if (whence == SEEK_DATA) zeros_end = found;
+  }
+  std::string bytes(static_cast<size_t>(zeros_end - offset), 'x');
+  const ssize_t got = pread(fd, bytes.data(), bytes.size(), offset);
+  if (got < 0) return errno == EBADF ? Result() : ResultOf(got);  // open for writing only
+  if (bytes.find_first_not_of('\0') != std::string::npos) return {.error = EUCLEAN};
+  return {};
 }
 
 // To be called before a link: the kernel checks the mode that it remembers then
@@ -112,7 +144,8 @@ const char* ProcPath(int base, const std::string& text) {
   return path;
 }
 
-Side::Side(const std::string& top) : top_(open(top.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+Side::Side(const std::string& top, const std::string& backing)
+    : top_(open(top.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), backing_(backing) {
   if (top_ < 0) {
     perror(top.c_str());
     exit(2);
@@ -160,6 +193,9 @@ Result Side::Do(const Operation& o) {
       return ResultOf(fsync(directories_[o.slot]));
     case Kind::kLinkFile:
       return LinkFile(o, base);
+    case Kind::kEvict:
+      Evict(o);
+      return {};
     case Kind::kSetXattr:
     case Kind::kGetXattr:
     case Kind::kListXattr:
@@ -190,8 +226,74 @@ Result Side::Transfer(const Operation& o, int fd) {
   return result;
 }
 
+Result Side::TransferDirect(const Operation& o, int fd) {
+  const int access = fcntl(fd, F_GETFL) & O_ACCMODE;
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  const int direct = open(path.c_str(), access | O_DIRECT | O_CLOEXEC);
+  if (direct < 0) return {.error = errno};
+  const size_t length = static_cast<size_t>(o.length);
+  void* const buffer = aligned_alloc(kPage, (length + kPage - 1) / kPage * kPage + kPage);
+  Result result;
+  if (o.kind == Kind::kDirectWrite) {
+    memcpy(buffer, Content(o.content, length), length);
+    result = ResultOf(pwrite(direct, buffer, length, o.offset));
+  } else {
+    result = ResultOf(pread(direct, buffer, length, o.offset));
+    result.data.assign(static_cast<const char*>(buffer), static_cast<size_t>(result.value));
+  }
+  free(buffer);
+  close(direct);
+  return result;
+}
+
+// A map ends where the file ends, because an access beyond is a signal.
+Result Side::Map(const Operation& o, int fd) {
+  const int64_t size = SizeOf(fd);
+  if (o.offset >= size || o.length == 0) return {};
+  const size_t length = static_cast<size_t>(std::min(o.length, size - o.offset));
+  const size_t skipped = static_cast<size_t>(o.offset % kPage);
+  const int how = o.kind == Kind::kMapLoad ? o.flags : o.kind == Kind::kMapStore ? MAP_SHARED : MAP_PRIVATE;
+  const int protection = o.kind == Kind::kMapLoad ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* const map = mmap(nullptr, skipped + length, protection, how, fd, o.offset - static_cast<int64_t>(skipped));
+  if (map == MAP_FAILED) return {.error = errno};
+  char* const bytes = static_cast<char*>(map) + skipped;
+  Result result;
+  if (o.kind == Kind::kMapPrivate) result.data.assign(bytes, length);
+  if (o.kind != Kind::kMapLoad) memcpy(bytes, Content(o.content, length), length);
+  if (o.kind != Kind::kMapStore) result.data.append(bytes, length);
+  if (o.kind == Kind::kMapStore && o.flags != 0) result = ResultOf(msync(map, skipped + length, o.flags));
+  munmap(map, skipped + length);
+  return result;
+}
+
+// Only clean pages can be dropped, so the backing file is written back before. A file that is not
+// there yet, or no longer, is left alone.
+void Side::Evict(const Operation& o) const {
+  if (files_[o.slot] >= 0) posix_fadvise(files_[o.slot], 0, 0, POSIX_FADV_DONTNEED);
+  if (backing_.empty()) return;
+  const std::string path = backing_ + "/" + o.path.text;
+  const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+  close(fd);
+}
+
 Result Side::DoFile(const Operation& o, int fd) {
   switch (o.kind) {
+    case Kind::kMapStore:
+    case Kind::kMapLoad:
+    case Kind::kMapPrivate:
+      return Map(o, fd);
+    case Kind::kDirectRead:
+    case Kind::kDirectWrite:
+      return TransferDirect(o, fd);
+    case Kind::kSeekData:
+      return CheckSeek(fd, o.offset, o.flags);
+    case Kind::kCopyRange: {
+      off_t from = o.offset, to = o.other_offset;
+      return ResultOf(copy_file_range(fd, &from, files_[o.other_slot], &to, static_cast<size_t>(o.length), 0));
+    }
     case Kind::kSeek:
       // Offsets in a directory are the file system's own matter.
       if (IsDirectory(fd)) return {.error = EISDIR};

@@ -38,8 +38,9 @@ int ListDirectory(int fd, std::map<std::string, ListedEntry>* entries);
 
 class Side {
  public:
-  // `top`: the directory of the process's tree.
-  explicit Side(const std::string& top);
+  // `top`: the directory of the process's tree. `backing`: the same directory below the mount, whose
+  // files kEvict drops from the page cache as well; empty: none.
+  explicit Side(const std::string& top, const std::string& backing = "");
   ~Side();
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
@@ -61,8 +62,13 @@ class Side {
   Result DoXattr(const Operation& operation, int base);
   Result LinkFile(const Operation& operation, int base);
   Result Transfer(const Operation& operation, int fd);
+  Result TransferDirect(const Operation& operation, int fd);
+  Result Map(const Operation& operation, int fd);
+
+  void Evict(const Operation& operation) const;
 
   int top_;
+  const std::string backing_;  // may not be there yet: names are applied later
   int files_[kFiles];
   int directories_[kDirectories];
 };

@@ -72,9 +72,9 @@ class PairLock {
 Worker::Worker(const Task& task, Shared& shared)
     : task_(task),
       shared_(shared),
-      mount_(task.mount),
+      mount_(task.mount, task.backing),
       bare_(task.bare),
-      drawer_(task.seed, !task.shared_tree),
+      drawer_(task.seed, !task.shared_tree, task.profile),
       looks_(task.times, task.since),
       trees_(looks_) {}
 

@@ -39,6 +39,8 @@ struct Shared {
 struct Task {
   std::string mount;  // directories of the process's tree
   std::string bare;
+  std::string backing;  // of the mount; empty: nothing is evicted there
+  Profile profile = Profile::kAll;
   uint64_t seed = 0;
   uint64_t operations = 0;
   int64_t since = 0;  // when the run began, in seconds since 1970

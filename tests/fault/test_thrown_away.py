@@ -4,7 +4,7 @@ import os
 import re
 
 from harness.case import Case
-from harness.image import Image, mounts
+from harness.model_disk import ModelDisk
 from harness.proc import Proc
 from harness.rig import SMALL_LOG
 from harness.run import HarnessError, binary, current, sh, wait_until
@@ -28,30 +28,16 @@ def in_syncfs(tracer):
     return False
 
 
-class BadDisk:
+class BadDisk(ModelDisk):
     """An ext4 on a disk of which one block can be made unreadable, or damaged."""
 
-    _serial = 0
+    _made = 0
 
     def __init__(self):
-        BadDisk._serial += 1
-        base = os.path.join(current().dir, "bad%d" % BadDisk._serial)
-        self._unreadable, self._point, self._good = base + ".unreadable", base + ".disk", None
-        self.image = self._fs = None
-        try:
-            self.image = Image("bad", size_mb=256, mkfs_options=("-b", str(BLOCK)))
-            self.image.umount()
-            self.image.detach()
-            os.mkdir(self._point)
-            self._fs = Proc([binary("disk_model_fs"), "--flush-ms", "0", "--unreadable", self._unreadable,
-                             self.image.file, self._point], base + ".log")
-            wait_until(lambda: self._point in mounts(), 20,
-                       lambda: "disk_model_fs does not mount:\n" + self._fs.tail())
-            self.image.attach(os.path.join(self._point, "disk"), "--direct-io=on")
-            self.image.mount()
-        except BaseException:
-            self.close()
-            raise
+        BadDisk._made += 1
+        self._unreadable = os.path.join(current().dir, "bad%d.unreadable" % BadDisk._made)
+        self._good = None
+        super().__init__("--flush-ms", "0", "--unreadable", self._unreadable, size_mb=256, mkfs_options=("-b", str(BLOCK)))
 
     def leaf_of(self, path):
         """Returns the block that maps the file's data; all of its changes are in its place on the
@@ -93,13 +79,6 @@ class BadDisk:
             with open(self.image.file, "r+b") as f:
                 f.seek(self._good[0] * BLOCK)
                 f.write(self._good[1])
-
-    def close(self):
-        if self.image:
-            self.image.close()
-        if self._fs:
-            sh("umount", "-l", self._point, check=False)
-            self._fs.kill()
 
 
 class ThrownAway(Case):
