@@ -1,12 +1,13 @@
 """How the preload library is compiled and linked."""
 
-# No exceptions, no type information, no guards of local statics: there is no C++ runtime. Thread
-# local storage is reached without a call, which could allocate. Our own definitions of open and the
-# like must not meet the fortified ones of the headers.
+load("//third_party:cc.bzl", "NO_TYPE_INFORMATION")
+
+# No exceptions (and so no type information: cc.bzl), no guards of local statics: there is no C++
+# runtime. Thread local storage is reached without a call, which could allocate. Our own definitions
+# of open and the like must not meet the fortified ones of the headers.
 PRELOAD_COPTS = [
     "-fvisibility=hidden",
     "-fno-exceptions",
-    "-fno-rtti",
     "-fno-threadsafe-statics",
     "-ftls-model=initial-exec",
     "-U_FORTIFY_SOURCE",
@@ -39,7 +40,7 @@ def preload_library(name, srcs, deps, **attributes):
         name = name,
         srcs = srcs,
         additional_linker_inputs = [_SYMBOLS],
-        copts = PRELOAD_COPTS,
+        copts = PRELOAD_COPTS + NO_TYPE_INFORMATION,
         linkopts = _LINKOPTS + select({
             # A shared object leaves the sanitizer's functions to the program.
             "//:asan": [],

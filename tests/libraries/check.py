@@ -69,16 +69,19 @@ Target = NamedTuple("Target", [("line", int), ("name", str), ("files", list[str]
 
 
 class Rules(dict[str, Any]):
-    """The names that a BUILD file can use: each unknown one is a rule, whose calls are recorded."""
+    """The names that a BUILD file can use: each unknown one is a list of options, in capitals, or a rule,
+    whose calls are recorded."""
 
     def __init__(self) -> None:
         super().__init__(glob=lambda *_, **__: [], load=lambda *_, **__: None, package=lambda **_: None,
                          select=lambda cases: [value for values in cases.values() for value in values])
         self.targets: list[Target] = []
 
-    def __missing__(self, name: str) -> Callable[..., None]:
+    def __missing__(self, name: str) -> Callable[..., None] | list[str]:
         if hasattr(builtins, name):
             raise KeyError(name)
+        if name.isupper():
+            return []
 
         def rule(*_: Any, **attributes: Any) -> None:
             files = [*attributes.get("srcs", ()), *attributes.get("hdrs", ())]
