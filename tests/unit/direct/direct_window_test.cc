@@ -272,8 +272,8 @@ RC_GTEST_FIXTURE_PROP(DirectWindowTest, RecordsKeepTheirBytesUntilTheyAreCut, ()
       RC_ASSERT(header->seq == s);
       RC_ASSERT(header->body_bytes == content.first);
       const uint8_t* body = window().record_bytes(s) + kRecordHeaderBytes;
-      RC_ASSERT(content.first == 0 ||
-                (body[0] == content.second && body[content.first - 1] == content.second));
+      RC_ASSERT((content.first == 0 ||
+                 (body[0] == content.second && body[content.first - 1] == content.second)));
     }
   }
 }
