@@ -139,6 +139,7 @@ run_program() {
   "$file" "${arguments[@]+"${arguments[@]}"}" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+  grep -E '^passed at the second try' "$log" >>"$work/second-tries"
   rm -f "$log"
   read -r passed _ failed _ <<<"${line:-0 passed, 0 failed}"
   for ((i = 0; i < passed; i++)); do pass "$name"; done
@@ -321,5 +322,6 @@ if [ "$failed" -gt 0 ]; then
   echo "--- failed:"
   sed -n 's/^fail /  /p' "$results"
 fi
+[ ! -s "$work/second-tries" ] || cat "$work/second-tries"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

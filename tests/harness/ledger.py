@@ -3,7 +3,7 @@ import os
 import threading
 import time
 
-from harness.run import HarnessError
+from harness.run import HarnessError, NotInTime
 
 
 class Ledger:
@@ -47,7 +47,7 @@ class Ledger:
                 if not alive():
                     raise HarnessError("the writer ended at %d of %d acknowledgements" % (have, count))
                 if time.monotonic() > end:
-                    raise HarnessError("only %d of %d acknowledgements in %d s" % (have, count, timeout_s))
+                    raise NotInTime("only %d of %d acknowledgements in %d s" % (have, count, timeout_s))
                 self._changed.wait(0.25)
 
     def missing(self, found, stream=0):

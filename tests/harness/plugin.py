@@ -12,6 +12,7 @@ import pytest
 from harness import journal
 from harness import run as harness_run
 from harness.proc import tail
+from harness.second_try import MOST, SecondTries
 
 LOG_LINES = 30
 CLOCK_GRAIN_S = 0.05  # of a file's times
@@ -33,7 +34,9 @@ def pytest_configure(config):
     kept.put("seed", seed)
     run = harness_run.start(seed, config.option.long, kept)
     config.add_cleanup(run.close)
-    config.pluginmanager.register(Reporter(run))
+    reporter = Reporter(run)
+    config.pluginmanager.register(reporter.again)
+    config.pluginmanager.register(reporter)
 
 
 class Reporter:
@@ -45,6 +48,7 @@ class Reporter:
         self._began = 0  # how many have begun
         self._passed, self._failed, self._skipped = set(), set(), {}
         self._start_s, self._start_wall_s = 0, 0
+        self.again = SecondTries(self._logs, 0 if run.long_run else MOST)
         print("run %s, seed %d" % (run.id, run.seed), flush=True)
 
     @pytest.hookimpl(trylast=True)
@@ -81,25 +85,31 @@ class Reporter:
         elif report.skipped:
             why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             self._skipped[report.nodeid] = why.removeprefix("Skipped: ")
-        elif report.when == "call":
+        elif report.when == "call" and report.passed:
             self._passed.add(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid):
         self._passed -= self._failed | self._skipped.keys()
         if nodeid in self._passed:
             self._run.journal.put(nodeid, True)
-        if nodeid in self._failed:
+        late = nodeid in self.again.first and nodeid not in self._passed | self._failed
+        if late:
+            print(self.again.first[nodeid], flush=True)
+        if late or nodeid in self._failed:
             self._show_logs(nodeid)
         print("  %6.1f s  %s" % (time.monotonic() - self._start_s, nodeid), flush=True)
+
+    def _logs(self):
+        """Returns the paths of the logs that were written during the test."""
+        paths = [os.path.join(self._run.dir, name) for name in sorted(os.listdir(self._run.dir)) if name.endswith(".log")]
+        return [path for path in paths if os.stat(path).st_mtime >= self._start_wall_s - CLOCK_GRAIN_S]
 
     def _show_logs(self, nodeid):
         """Prints the ends of the logs that were written during the test, and keeps them."""
         print("---- %s failed; seed %d" % (nodeid, self._run.seed), flush=True)
         keep = os.environ.get("SALIUS_TEST_KEEP_LOGS")
-        for name in sorted(os.listdir(self._run.dir)):
-            path = os.path.join(self._run.dir, name)
-            if not name.endswith(".log") or os.stat(path).st_mtime < self._start_wall_s - CLOCK_GRAIN_S:
-                continue
+        for path in self._logs():
+            name = os.path.basename(path)
             print("---- %s\n%s" % (name, tail(path, LOG_LINES)), flush=True)
             if keep:
                 os.makedirs(keep, exist_ok=True)
@@ -114,4 +124,5 @@ class Reporter:
     def pytest_unconfigure(self):
         for nodeid, why in self._skipped.items():
             print("skipped: %s: %s" % (nodeid, why))
+        print(*self.again.summary(self._passed), sep="\n", end="\n" * bool(self.again.first))
         print("%d passed, %d failed" % (len(self._passed), len(self._failed)), flush=True)

@@ -5,7 +5,20 @@ import os
 import signal
 import subprocess
 
-from harness.run import HarnessError, wait_until
+from harness.run import NotInTime, wait_until
+
+
+# Nothing in the tests sends these to a process: it crashed.
+_CRASHES = [-number for number in (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)]
+_started = []
+
+
+def take_crashed():
+    """Returns those of the processes that crashed since the last call, and forgets all that have
+    ended."""
+    crashed = [proc for proc in _started if proc.popen.poll() in _CRASHES]
+    _started[:] = [proc for proc in _started if proc.alive()]
+    return crashed
 
 
 class Proc:
@@ -29,6 +42,7 @@ class Proc:
                 stdout=subprocess.PIPE if pipe_out else out,
                 stdin=subprocess.PIPE if pipe_in else subprocess.DEVNULL)
         self.pid = self.popen.pid
+        _started.append(self)
 
     def alive(self):
         return self.popen.poll() is None
@@ -88,7 +102,7 @@ class Proc:
         try:
             return self.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise HarnessError("pid %d (%s) did not end in %d s; log:\n%s" % (
+            raise NotInTime("pid %d (%s) did not end in %d s; log:\n%s" % (
                 self.pid, self.argv[0], timeout_s, self.tail())) from None
 
     def threads(self, state):

@@ -26,6 +26,10 @@ class HarnessError(Exception):
     """The harness itself, or a program that it needs, failed."""
 
 
+class NotInTime(HarnessError):
+    """A condition was not met within its time: a fault, or the machine is too busy."""
+
+
 def sh(*args, check=True, input=None, env=None, timeout=120):
     """Runs a command to its end; returns CompletedProcess with text output."""
     done = subprocess.run([str(a) for a in args], input=input, env=env, timeout=timeout, text=True,
@@ -46,7 +50,7 @@ def wait_until(condition, timeout_s, what, interval_s=0.005):
         if value:
             return value
         if time.monotonic() > end:
-            raise HarnessError("not within %.1f s: %s" % (timeout_s, what() if callable(what) else what))
+            raise NotInTime("not within %.1f s: %s" % (timeout_s, what() if callable(what) else what))
         time.sleep(interval_s)
 
 
