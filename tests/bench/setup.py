@@ -134,24 +134,33 @@ class SlowDisk:
     While at_once() is in force, requests take no time: for what comes before and after a
     measurement."""
 
+    _serial = 0
+
     def __init__(self, *options, size_mb=4096, figures_ms=1000):
+        SlowDisk._serial += 1
+        name = "slow%d" % SlowDisk._serial
         self.loop = self.path = self.disk = None
-        self.file = os.path.join(current().dir, "slow.img")
+        self.file = os.path.join(current().dir, name + ".img")
         self._at_once = self.file + ".at-once"
         try:
             with open(self.file, "xb") as f:
                 f.truncate(size_mb << 20)
-            self.disk = Serving("slow-disk", [tool("disk_model/disk_model_fs"), "--at-once", self._at_once, *options, self.file])
+            self.disk = Serving(name + "-disk", [tool("disk_model/disk_model_fs"), "--at-once", self._at_once, *options, self.file])
             self.loop = sh("losetup", "--find", "--show", "--direct-io=on", os.path.join(self.disk.path, "disk")).stdout.strip()
             self.figures = disk.measure(self.loop, figures_ms)
             with self.at_once():
                 sh("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", self.loop)
-            path = place("slow")
+            path = place(name)
             sh("mount", self.loop, path)
             self.path = path
         except BaseException:
             self.close()
             raise
+
+    def forget(self):
+        """Drops everything of the file system from memory; nothing may use it."""
+        sh("umount", self.path, timeout=600)
+        sh("mount", self.loop, self.path)
 
     @contextlib.contextmanager
     def at_once(self):

@@ -1,6 +1,6 @@
 """Repeats the measurements of the papers: prints their tables and bars.
 
-usage: python3 -m papers [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs]...
+usage: python3 -m papers [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs|nbw]...
 
 Run with tests/ as working directory or in PYTHONPATH, as root. --results writes NAME.md and NAME.png
 there. Exit status: 0 all ran and every bar is met (with --short: all ran), 1 a bar is missed or
@@ -13,9 +13,9 @@ import textwrap
 
 from bench import command, figures
 from harness.run import HarnessError
-from papers import optfs, table, xsyncfs
+from papers import nbw, optfs, table, xsyncfs
 
-PAPERS = {"xsyncfs": xsyncfs, "xsyncfs-direct": xsyncfs.Direct, "optfs": optfs}
+PAPERS = {"xsyncfs": xsyncfs, "xsyncfs-direct": xsyncfs.Direct, "optfs": optfs, "nbw": nbw}
 
 
 def parse():
@@ -31,7 +31,8 @@ def write_page(directory, name, paper, works, more, made):
     """Writes NAME.md and NAME.png."""
     os.makedirs(directory, exist_ok=True)
     timed = [work for work in works if work.seconds]
-    picture = table.plot(timed, paper.TITLE, os.path.join(directory, name + ".png"))
+    path = os.path.join(directory, name + ".png")
+    picture = paper.plot(timed, path) if hasattr(paper, "plot") else table.plot(timed, paper.TITLE, path)
     about = textwrap.fill("`tests/papers/run.sh %s`; medians, in seconds. Made with commit %s, %d times %s, Linux %s, %s." % (
         name, *(made[word] for word in ("commit", "cpus", "cpu", "kernel", "day"))), 100)
     shown = ["![%s](%s)" % (paper.TITLE, picture), ""] if picture else []
@@ -53,7 +54,7 @@ def run(args):
         print("\n".join([*table.lines(works), *more]), flush=True)
         if not good:
             raise HarnessError("%s: a crash left what must not be" % name)
-        met = met and all(judged[-1] for work in works for judged in work.judged())
+        met = met and all(not work.missing and all(judged[-1] for judged in work.judged()) for work in works)
         if args.results:
             write_page(args.results, name, paper, works, more, made)
     return 0 if met or args.smoke else 1

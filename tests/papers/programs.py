@@ -2,14 +2,19 @@
 """The programs whose time is measured. Stand-alone: each runs under salius-run, eatmydata, or as it is.
 
 usage: programs.py sqlite DIR TRANSACTIONS LINE_EVERY | append DIR RECORDS BYTES | save DIR TIMES BYTES
-       programs.py mail DIR SECONDS | saves DIR | moves DIR
+       programs.py mail DIR SECONDS | saves DIR | moves DIR | fill DIR MIB
+       programs.py file DIR PATTERN BYTES SECONDS | trace DIR OPERATIONS FSYNC
 
 Prints a line of output where a user would see one, and at the end the seconds of the work, up to the
 moment at which the last line had been written: a line that waits is in them. `saves` and `moves` work
-without end, and print the number of each version that is finished.
+without end, and print the number of each version that is finished. `file` and `trace` work on the file
+that `fill` makes; their seconds are those of 1000 operations.
 """
 import itertools
+import mmap
 import os
+import random
+import signal
 import sqlite3
 import struct
 import sys
@@ -17,6 +22,15 @@ import time
 
 TEXT_BYTES = 64 << 10
 ROWS, MOVED = 300, 50  # of `moves`: all rows, and those of one transaction
+
+
+PAGE = 4096
+CACHED_BYTES = 32 << 20
+TRACE_PAUSE_S = 0.002  # between two operations of a trace
+# Non-blocking Writes to Files, table 2: from, to, percent. The last row is 32, 64, 96,
+# 128 and 256 KiB.
+WRITE_SIZES = ((1, 4095, 28), (4096, 4096, 11), (4097, 8191, 3), (8192, 8192, 30), (8193, 16383, 7), (16384, 16384, 5),
+               (16385, 32767, 1), (32768, 262144, 15))
 
 
 def say(text):
@@ -131,11 +145,110 @@ def moves(directory):
         say(str(version))
 
 
+def fill(directory, mib):
+    """Makes the file, with data in every block."""
+    began = time.monotonic()
+    with open(os.path.join(directory, "file"), "wb") as f:
+        for _ in range(mib):
+            f.write(os.urandom(PAGE) * (256))
+        os.fsync(f.fileno())
+    return time.monotonic() - began
+
+
+def places(pattern, size, length, seed):
+    """Yields the offsets of operations, each a multiple of `size`."""
+    if pattern.startswith("sequential"):
+        for number in itertools.count():
+            yield number * size % length
+    chosen = random.Random(seed)
+    while True:
+        yield chosen.randrange(length // size) * size
+
+
+def operate(fd, reads, offsets, size, counts, number):
+    """Reads or writes without end; counts[number] is the number of operations that have ended."""
+    data = os.urandom(size)
+    for offset in offsets:
+        if reads:
+            os.pread(fd, size, offset)
+        else:
+            os.pwrite(fd, data, offset)
+        counts[number] += 1
+
+
+def work_on_file(directory, pattern, size, seconds):
+    """One of the paper's works, for so long: processes of their own do it, a reader and a writer for
+    random-readwrite. Operations that have not ended by then do not count. The caller reads the
+    seconds while such an operation still waits for the disk."""
+    fd = os.open(os.path.join(directory, "file"), os.O_RDWR)
+    length = os.fstat(fd).st_size
+    if pattern == "cached-write":
+        length = CACHED_BYTES
+        for offset in range(0, length, 1 << 20):
+            os.pread(fd, 1 << 20, offset)
+    roles = [False, True] if pattern == "random-readwrite" else [pattern.endswith("-read")]
+    counts = memoryview(mmap.mmap(-1, PAGE)).cast("Q")
+    began = time.monotonic()
+    children = []
+    for number, reads in enumerate(roles):
+        children.append(os.fork())
+        if children[-1] == 0:
+            operate(fd, reads, places(pattern, size, length, number), size, counts, number)
+    time.sleep(seconds)
+    took, done = time.monotonic() - began, sum(counts[number] for number in range(len(roles)))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+    say("operations %d" % done)
+    say("seconds %.6f" % (1000 * took / max(done, 1)))
+    for child in children:
+        os.waitpid(child, 0)
+
+
+def write_sizes(seed):
+    """Yields (from, to, bytes) of writes with the sizes of WRITE_SIZES."""
+    chosen = random.Random(seed)
+    weights = [percent for *_, percent in WRITE_SIZES]
+    while True:
+        low, high, _ = chosen.choices(WRITE_SIZES, weights)[0]
+        yield low, high, chosen.randint(low, high) if high < 32768 else chosen.choice([32, 64, 96, 128, 256]) << 10
+
+
+def trace(directory, operations, synced):
+    """Replays a phone's use of a file: writes and reads with pauses, of the published sizes, and an
+    fsync after every fourth write. Pauses and the replay's own work are not in the seconds."""
+    fd = os.open(os.path.join(directory, "file"), os.O_RDWR)
+    length = os.fstat(fd).st_size
+    chosen = random.Random(3)
+    sizes = write_sizes(4)
+    took, writes = 0, 0
+    for _ in range(operations):
+        *_, size = next(sizes)
+        offset = chosen.randrange(length - size)
+        if size % PAGE == 0:
+            offset -= offset % PAGE
+        reads = chosen.random() < 0.35
+        data = bytes(size)
+        began = time.monotonic()
+        if reads:
+            os.pread(fd, size, offset)
+        else:
+            os.pwrite(fd, data, offset)
+            writes += 1
+            if synced and writes % 4 == 0:
+                os.fsync(fd)
+        took += time.monotonic() - began
+        time.sleep(TRACE_PAUSE_S)
+    return 1000 * took / operations
+
+
 def main():
     endless = {"saves": saves, "moves": moves}.get(sys.argv[1])
     if endless:
         endless(sys.argv[2])
-    work = {"sqlite": sqlite, "append": append, "mail": mail, "save": save}[sys.argv[1]]
+    if sys.argv[1] == "file":
+        work_on_file(sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))
+        return
+    work = {"sqlite": sqlite, "append": append, "mail": mail, "save": save, "fill": fill, "trace": trace}[sys.argv[1]]
     took = work(sys.argv[2], *map(int, sys.argv[3:]))
     say("seconds %.6f" % took)
 

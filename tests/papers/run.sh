@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Repeats the measurements of the papers that Salius carries. Needs root; installs what is missing.
 #
-#   tests/papers/run.sh [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs]...
+#   tests/papers/run.sh [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs|nbw]...
 #
 # --short takes minutes and judges no bar. Without a name: all.
 set -euo pipefail

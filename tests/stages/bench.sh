@@ -91,7 +91,7 @@ for subject in one other "mount floor" "in-process floor"; do
 done
 
 # The measurements of the papers, at their smallest size.
-/usr/bin/python3 -m papers --short --results "$log.results" optfs >"$log" 2>&1
+/usr/bin/python3 -m papers --short --results "$log.results" optfs nbw >"$log" 2>&1
 status=$?
 cat "$log"
 check "the papers' measurements end with exit status 0, not $status" [ "$status" -eq 0 ]
@@ -101,6 +101,11 @@ for work in "an editor saves" "SQLite WAL"; do
 done
 for ground in "bare ext4, no flush" "bare ext4" "Salius, commit=ordered"; do
   check "crash points on $ground" [ "$(grep -Ec "^\| (an editor|SQLite) \| $ground \| 4 \|" "$log.results/optfs.md")" -eq 2 ]
+done
+check "bare ext4 and a mount are measured with 27 works" \
+  [ "$(grep -Ec "^\| (hard disk|SSD), .* \| (bare ext4|fetch=async-bg) \| [0-9.]+ \|$" "$log.results/nbw.md")" -eq 54 ]
+for page in optfs nbw; do
+  check "the disk's own figures are in $page.md" grep -q "^| random reads of 4 KiB |" "$log.results/$page.md"
 done
 rm -rf "$log.results"
 

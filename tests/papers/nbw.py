@@ -1,0 +1,255 @@
+"""Non-blocking Writes to Files (Campello and others, FAST 2015), section 6: writes of parts of pages that
+are not in memory, with each fetch policy, on a hard disk and on an SSD (tests/bench/disk_model).
+
+- Figure 10: five works of Filebench on one file, by the size of an operation.
+- Figure 11: the works that write, by memory, in shares of the file's size.
+- Table 2 and figure 13: a trace with the published sizes of writes, with its fsyncs and without.
+
+Each run begins with nothing of the disk in memory. Program and daemon share a memory control group:
+80 % of the file's size, as in the paper (4 GB and 5 GB). Runs last a fixed time, so a policy that
+reads pages later may end with pages that it has not read, also as in the paper. Bars compare with
+fetch=blocking; bare ext4 is shown beside it.
+"""
+import collections
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from bench import disk as disks
+from bench.report import markdown, pyplot_or_none
+from harness import fetch
+from harness.memory_group import MemoryGroup
+from harness.run import HarnessError
+from harness.volume import Mount, Volume
+from papers.grounds import PATIENT, PROGRAMS, Grounds
+from papers.programs import WRITE_SIZES, write_sizes
+from papers.table import Bar, Work, ratio
+
+TITLE = "Non-blocking writes"
+BARE = "bare ext4"
+DISKS = {"hard-disk": "hard disk", "ssd": "SSD"}
+WRITES = ("sequential-write", "random-write", "random-readwrite")
+OTHERS = ("random-read", "sequential-read", "cached-write")  # no page is fetched for a write
+MEMORY = 0.8
+FIXED_BYTES = 2048  # of an operation, where another thing varies
+FULL = "random-write, patch memory full"
+FULL_OPTION = "patch_memory=1MiB"
+TRACES = {"trace with fsync": 1, "trace without fsync": 0}
+DRAIN_S = 600
+
+
+@dataclass
+class Sizes:
+    rounds: int = 3
+    seconds: float = 5
+    bytes: tuple = (512, 1024, 2048, 4096)
+    memory: tuple = (0.4, 0.6, 1.0)  # shares of the file, beside MEMORY
+    file_mb: int = 768
+    trace: int = 1500  # operations
+    disk_ms: int = 1000
+
+    @staticmethod
+    def short():
+        return Sizes(rounds=1, seconds=0.5, bytes=(512, 4096), memory=(1.0,), file_mb=320, trace=50, disk_ms=20)
+
+
+class Machine:
+    """Two directories on a model disk, each with a file: the backing directory of a volume, and a
+    bare one. run() starts each time with nothing of them in memory."""
+
+    def __init__(self, model, sizes):
+        self._file_mb = sizes.file_mb
+        self.limited = _can_limit()
+        self._stack = contextlib.ExitStack()
+        try:
+            self._grounds = self._stack.enter_context(contextlib.closing(
+                Grounds(disk=("--model", model), disk_ms=sizes.disk_ms)))
+            self.disk = self._grounds.disk
+            with self.disk.at_once():
+                self._bare, below = self._grounds.bare(BARE), self._grounds.bare("backing")
+                for ground in (self._bare, below):
+                    ground.run(["fill", ground.path, sizes.file_mb])
+                replicas = self._grounds.replicas
+                self._volume = Volume(below.path, netns=replicas.network.primary)
+                self._volume.init(replicas.addresses, 2, *PATIENT)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, options, command, memory=MEMORY):
+        """Runs a command of programs.py on a mount with `options`, or bare if they are None. Returns
+        the seconds of 1000 operations."""
+        with contextlib.ExitStack() as stack:
+            wrapper = ()
+            if self.limited:
+                wrapper = stack.enter_context(contextlib.closing(MemoryGroup(int(memory * self._file_mb)))).wrapper
+            with self.disk.at_once():
+                self.disk.forget()
+                path = self._bare.path
+                if options is not None:
+                    words = ",".join(filter(None, ("recover=auto", options)))
+                    mount = stack.enter_context(contextlib.closing(Mount(self._volume, words, wrapper=wrapper)))
+                    mount.wait_mode("replicated", 60)
+                    path = mount.path
+            try:
+                took = self._run([*wrapper, sys.executable, PROGRAMS, command[0], path, *map(str, command[1:])])
+                if options is not None and mount.status()["mode"] != "replicated":
+                    raise HarnessError("the volume is in mode %(mode)s (%(mode_detail)s)" % mount.status())
+            finally:
+                with self.disk.at_once():
+                    if options is not None:
+                        mount.umount(DRAIN_S)
+        return took
+
+    def _run(self, words):
+        """Returns the seconds that a program says. Requests of the disk that it still waits for take no
+        time."""
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as program:
+            lines = []
+            for line in program.stdout:
+                lines.append(line)
+                if line.startswith("seconds "):
+                    break
+            with self.disk.at_once():
+                lines += program.stdout.readlines()
+                program.wait()
+        if program.returncode != 0:
+            raise HarnessError("%s: exit %d\n%s" % (" ".join(words), program.returncode, "".join(lines)))
+        return float(next(line.split()[1] for line in lines if line.startswith("seconds ")))
+
+    def close(self):
+        self._stack.close()
+
+
+def _can_limit():
+    try:
+        MemoryGroup(64).close()
+    except HarnessError:
+        return False
+    return True
+
+
+def work(machine, name, sizes, command, more="", **kwargs):
+    """Returns a measured Work on every ground that the programs know."""
+    grounds = {"fetch=" + policy: ",".join(filter(None, (words, more))) for policy, words in fetch.options().items()}
+    made = Work(name, {ground: (lambda options=options: machine.run(options, command, **kwargs))
+                       for ground, options in [(BARE, None), *grounds.items()]})
+    made.measure(sizes.rounds)
+    print("%s: %s" % (name, ", ".join("%s %.4g ms" % item for item in made.seconds.items())), flush=True)
+    return made
+
+
+def judge(made, words, limit, over, under):
+    """Adds the bar: the seconds with policy `over` are at least `limit` times those with `under`. A
+    bar is not judged where a policy is missing."""
+    over, under = "fetch=" + over, "fetch=" + under
+    if over in made.seconds and under in made.seconds:
+        made.bars.append(Bar(words, "at least", limit, ratio(over, under)))
+    else:
+        made.missing["bar: %s at least %g" % (words, limit)] = "a policy of it is missing"
+
+
+def judge_all(made, disk, pattern, size):
+    """Adds the bars of figure 10."""
+    hard = disk == DISKS["hard-disk"]
+
+    def faster(limit, policy=fetch.BACKGROUND):
+        judge(made, "blocking / %s" % policy, limit, fetch.BLOCKING, policy)
+    if size == 4096 or pattern in OTHERS:
+        faster(0.97)
+        faster(0.97, fetch.LAZY)
+    elif pattern == "random-write":
+        faster(6.7 if hard else 2.9)
+        if hard:
+            faster(40, fetch.LAZY)
+    elif pattern == "random-readwrite" and hard:
+        faster(3.4)
+    elif pattern == "sequential-write" and size == FIXED_BYTES:
+        faster(1.45 if hard else 1.04)
+
+
+def figure_10(machine, disk, sizes):
+    works = []
+    for pattern in (*WRITES, *OTHERS):
+        for size in sizes.bytes if pattern in WRITES else (FIXED_BYTES,):
+            made = work(machine, "%s, %s, %d B" % (disk, pattern, size), sizes, ["file", pattern, size, sizes.seconds])
+            judge_all(made, disk, pattern, size)
+            works.append(made)
+    return works
+
+
+def full(machine, disk, sizes):
+    """The weakness of lazy in the paper: there is no patch memory left. Programs without policies have
+    no limit of it."""
+    more = FULL_OPTION if fetch.known() else ""
+    made = work(machine, "%s, %s, %d B" % (disk, FULL, FIXED_BYTES), sizes, ["file", "random-write", FIXED_BYTES, sizes.seconds],
+                more)
+    if disk == DISKS["hard-disk"]:
+        judge(made, "blocking / lazy", 10, fetch.BLOCKING, fetch.LAZY)
+    else:
+        judge(made, "async-bg / lazy", 0.95, fetch.BACKGROUND, fetch.LAZY)
+    return made
+
+
+def figure_11(machine, disk, sizes):
+    return [work(machine, "%s, %s, %d B, memory %g of the file" % (disk, pattern, FIXED_BYTES, share), sizes,
+                 ["file", pattern, FIXED_BYTES, sizes.seconds], memory=share)
+            for pattern in WRITES for share in sizes.memory]
+
+
+def table_2(count):
+    """Returns lines of Markdown: the published shares of sizes, and those of the trace."""
+    drawn = collections.Counter(low for _, (low, _, _) in zip(range(count), write_sizes(1)))
+    rows = [("bytes of a write", "published, %", "in %d writes of the trace, %%" % count)]
+    for low, high, percent in WRITE_SIZES:
+        rows.append((str(low) if low == high else "%d to %d" % (low, high), str(percent), "%.1f" % (100 * drawn[low] / count)))
+    return markdown(rows)
+
+
+def measure(sizes):
+    works, more = [], []
+    for model, disk in DISKS.items():
+        with contextlib.closing(Machine(model, sizes)) as machine:
+            more += ["", "The %s:" % disk, "", *markdown(disks.rows(machine.disk.figures))]
+            if not machine.limited:
+                more += ["", "**Memory was not limited:** this machine has no memory control groups."]
+            works += [*figure_10(machine, disk, sizes), full(machine, disk, sizes)]
+            if disk == DISKS["hard-disk"]:
+                works += figure_11(machine, disk, sizes)
+            for name, synced in TRACES.items():
+                works.append(work(machine, "%s, %s" % (disk, name), sizes, ["trace", sizes.trace, synced]))
+    if fetch.unknown():
+        more += ["", fetch.unknown() + "."]
+    return works, ["", "Seconds are those of 1000 operations: the milliseconds of one.", *more, "", "Sizes of writes in the trace:", "",
+                   *table_2(10_000)], True
+
+
+def plot(works, path):
+    """Writes a picture: operations a second, a row for each disk. Returns the file's name, or None
+    without Matplotlib."""
+    pyplot = pyplot_or_none()
+    if pyplot is None:
+        print("skipped: the plot: no python3-matplotlib")
+        return None
+    figure, panels = pyplot.subplots(len(DISKS), len(WRITES), figsize=(4.2 * len(WRITES), 3.4 * len(DISKS)), squeeze=False)
+    for row, disk in zip(panels, DISKS.values()):
+        for axes, pattern in zip(row, WRITES):
+            points = {}
+            for each in works:
+                words = each.name.split(", ")
+                if len(words) == 3 and words[:2] == [disk, pattern]:
+                    for ground, seconds in each.seconds.items():
+                        points.setdefault(ground, []).append((int(words[2].split()[0]), 1000 / seconds))
+            for ground, line in points.items():
+                axes.plot(*zip(*line), marker="o", label=ground)
+            axes.set_yscale("log")
+            axes.set_title("%s, %s" % (pattern, disk), fontsize=8)
+            axes.set_xlabel("bytes", fontsize=7)
+    panels[0][0].set_ylabel("operations a second")
+    panels[0][0].legend(fontsize=6)
+    figure.suptitle(TITLE)
+    figure.savefig(path, dpi=90, bbox_inches="tight")
+    pyplot.close(figure)
+    return os.path.basename(path)
