@@ -57,7 +57,7 @@ class SecondTries:
 
 def _reason(text):
     """Returns the first line of the error in pytest's text of a failure."""
-    return next((line[1:].strip() for line in text.splitlines() if line.startswith("E ")), text)
+    return next((line[1:].strip()[:200] for line in text.splitlines() if line.startswith("E ")), text)
 
 
 def _reports(path):
