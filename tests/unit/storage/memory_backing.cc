@@ -384,6 +384,7 @@ absl::Status MemoryBacking::Chmod(int fd, mode_t mode) {
 }
 
 absl::Status MemoryBacking::SetTimes(int fd, const timespec times[2]) {
+  if (before_times_) before_times_();
   absl::MutexLock lock(&mu_);
   for (int i = 0; i < 2; ++i) {
     const long ns = times[i].tv_nsec;

@@ -105,6 +105,9 @@ class MemoryBacking final : public Backing {
   // reads page by page, and others write meanwhile. To be set while no other thread uses this
   // object.
   void OnEachRead(std::function<void()> between) { amid_read_ = std::move(between); }
+  // Calls `before` before each change of times, on the thread that makes it, without a lock. To be
+  // set while no other thread uses this object.
+  void OnEachSetTimes(std::function<void()> before) { before_times_ = std::move(before); }
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
   // Writes back names and attributes (kJournal).
@@ -297,6 +300,7 @@ class MemoryBacking final : public Backing {
   std::function<Turn(Call)> decide_ ABSL_GUARDED_BY(mu_);
   std::function<void()> before_close_;
   std::function<void()> amid_read_;
+  std::function<void()> before_times_;
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);
   int root_ = -1;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,6 +136,38 @@ TEST_F(EarlyAttrsTest, TimesOfANewFileAndItsDirectoryStayWhenTheyAreApplied) {
   ExpectNothingChangesWhenApplied(d);
   ExpectNothingChangesWhenApplied(root());
   volume->open_files().Release(file);
+}
+
+// Meanwhile other threads use more files than there are descriptors, so those that are not in use
+// are closed.
+TEST_F(EarlyAttrsTest, DescriptorStaysOpenWhileTimesAreGiven) {
+  Close();
+  descriptors = 512;
+  Open();
+  constexpr int kFiles = 512;
+  Node& crowd = Dir(root(), "crowd");
+  for (int i = 0; i < kFiles; ++i) {
+    Handle* const file = Create(crowd, std::to_string(i));
+    Node& node = file->node;
+    volume->open_files().Release(file);
+    ApplyAll();
+    volume->names().Forget(node, 1);
+  }
+  Node& d = Dir(root(), "d");
+  ApplyAll();
+  volume->open_files().Release(Create(d, "f"));
+  const struct stat before = Stat(d);
+  int times = 0;
+  memory->OnEachSetTimes([&] {
+    if (times++ > 0) return;
+    std::thread([&] {
+      for (int i = 0; i < kFiles; ++i) Find(crowd, std::to_string(i));
+    }).join();
+  });
+  ApplyAll();
+  memory->OnEachSetTimes(nullptr);
+  EXPECT_GT(times, 0);
+  EXPECT_EQ(Pair(Disk(d).st_mtim), Pair(before.st_mtim));
 }
 
 TEST_F(EarlyAttrsTest, DirectoryChangesItsTimeWithEachName) {
