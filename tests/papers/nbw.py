@@ -233,7 +233,8 @@ def plot(works, path):
     if pyplot is None:
         print("skipped: the plot: no python3-matplotlib")
         return None
-    figure, panels = pyplot.subplots(len(DISKS), len(WRITES), figsize=(4.2 * len(WRITES), 3.4 * len(DISKS)), squeeze=False)
+    figure, panels = pyplot.subplots(len(DISKS), len(WRITES), figsize=(4.2 * len(WRITES), 3.4 * len(DISKS)), squeeze=False,
+                                     layout="constrained")
     for row, disk in zip(panels, DISKS.values()):
         for axes, pattern in zip(row, WRITES):
             points = {}
@@ -246,10 +247,10 @@ def plot(works, path):
                 axes.plot(*zip(*line), marker="o", label=ground)
             axes.set_yscale("log")
             axes.set_title("%s, %s" % (pattern, disk), fontsize=8)
-            axes.set_xlabel("bytes", fontsize=7)
+            axes.set_xlabel("bytes of an operation", fontsize=7)
     panels[0][0].set_ylabel("operations a second")
     panels[0][0].legend(fontsize=6)
     figure.suptitle(TITLE)
-    figure.savefig(path, dpi=90, bbox_inches="tight")
+    figure.savefig(path, dpi=90)
     pyplot.close(figure)
     return os.path.basename(path)
