@@ -11,6 +11,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/forget.h"
 #include "client/cli/init.h"
+#include "client/cli/keys.h"
 #include "client/cli/order.h"
 #include "client/cli/status.h"
 #include "common/daemon.h"
@@ -30,6 +31,7 @@ constexpr Command kCommands[] = {
     {"acknowledge", salius::cli::RunAcknowledge, "note that you know what a recovery gave up"},
     {"doctor", salius::cli::RunDoctor, "check host, directory and replicas"},
     {"forget", salius::cli::RunForget, "have replicas forget a volume that is no longer used"},
+    {"keys", salius::cli::RunKeys, "make, renew and check certificates and private keys"},
     {"osync", salius::cli::RunOsync, "order the changes of a volume, without waiting"},
     {"dsync", salius::cli::RunDsync, "wait until a file is durable, under any contract"},
     {"bench", salius::cli::RunBench, "measure synchronous writes beside their floors"},
