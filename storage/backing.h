@@ -79,6 +79,15 @@ class Backing : public Files {
   // SEEK_DATA or SEEK_HOLE; ENXIO at the end of the file.
   virtual absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) = 0;
 
+  // ---- Pages in memory; `fd` is open for reading or writing
+  static constexpr uint64_t kPageBytes = 4096;
+  // Returns whether all pages of the range are in memory; true where that is not known. It begins no
+  // fetch.
+  virtual bool ArePagesCached(int fd, uint64_t offset, uint64_t length) = 0;
+  // Begins to fetch a range of at most some pages, and does not wait for the data. It may wait for
+  // the metadata that says where that is. Advice only. `fd` is open for reading.
+  virtual void BeginFetch(int fd, uint64_t offset, uint64_t length) = 0;
+
   // ---- The file system
   // Returns the identity of its mount on this boot; UNIMPLEMENTED where there is none
   // (common/host.h, UniqueMountId).

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -271,6 +272,46 @@ absl::StatusOr<bool> IsPlainDir(int dirfd) {
   fsxattr extended{};
   if (ioctl(fd.get(), FS_IOC_FSGETXATTR, &extended) != 0) return true;
   return (extended.fsx_xflags & FS_XFLAG_PROJINHERIT) == 0;
+}
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+// Reads a byte of a page without waiting. Returns false when it is not in memory. Such a call has
+// the kernel begin to read it.
+bool ReadWithoutWait(int fd, uint64_t page) {
+  char byte = 0;
+  const iovec part = {&byte, 1};
+  return preadv2(fd, &part, 1, static_cast<off_t>(page), RWF_NOWAIT) >= 0 || errno != EAGAIN;
+}
+
+}  // namespace
+
+bool ArePagesCached(int fd, uint64_t offset, uint64_t length) {
+  if (length == 0) return true;
+  const uint64_t first = offset / kPage * kPage;
+  const uint64_t last = (offset + length - 1) / kPage * kPage;
+  // From linux/mman.h, which older systems do not have.
+  constexpr long kCachestat = 451;
+  const struct {
+    uint64_t offset, length;
+  } range = {first, last + kPage - first};
+  struct {
+    uint64_t cached, dirty, writeback, evicted, recently_evicted;
+  } counts{};
+  if (syscall(kCachestat, fd, &range, &counts, 0) == 0) {
+    return counts.cached >= (range.length / kPage);
+  }
+  for (uint64_t page = first; page <= last; page += kPage) {
+    if (!ReadWithoutWait(fd, page)) return false;
+  }
+  return true;
+}
+
+void BeginFetch(int fd, uint64_t offset, uint64_t length) {
+  const uint64_t end = offset + length;
+  for (uint64_t page = offset / kPage * kPage; page < end; page += kPage) ReadWithoutWait(fd, page);
 }
 
 absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) {

@@ -103,6 +103,14 @@ absl::Status SeekDir(int fd, uint64_t offset);
 
 // Calls lseek(2) with SEEK_DATA or SEEK_HOLE; `fd` must be open for reading.
 absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence);
+
+// Returns whether all pages of the range are in memory (cachestat(2); before Linux 6.5 preadv2(2)
+// with RWF_NOWAIT, for which `fd` must be open for reading); true where the kernel does not say.
+bool ArePagesCached(int fd, uint64_t offset, uint64_t length);
+// Has the kernel begin to read a range of at most some pages (preadv2(2) with RWF_NOWAIT). `fd` must
+// be open for reading.
+void BeginFetch(int fd, uint64_t offset, uint64_t length);
+
 // Returns the time with which the file system would stamp a change now. `scratch` is a file of ours
 // there, or -1: then it is the kernel's coarse time, and a stamp of a moment ago may be later.
 timespec FileTimeNow(int scratch);

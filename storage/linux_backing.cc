@@ -113,6 +113,12 @@ class Linux final : public Backing {
   absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) override {
     return fs::Seek(fd, offset, whence);
   }
+  bool ArePagesCached(int fd, uint64_t offset, uint64_t length) override {
+    return fs::ArePagesCached(fd, offset, length);
+  }
+  void BeginFetch(int fd, uint64_t offset, uint64_t length) override {
+    fs::BeginFetch(fd, offset, length);
+  }
   absl::Status Fsync(int fd) override { return FsyncFd(fd); }
   absl::Status Fdatasync(int fd) override { return FdatasyncFd(fd); }
   absl::Status SyncFs(int fd) override { return salius::SyncFs(fd); }

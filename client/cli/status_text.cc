@@ -111,6 +111,17 @@ Json GateJson(const control::VolumeStatusResponse& status) {
           {"waited_answers", status.gate().waited_answers()}};
 }
 
+Json PatchesJson(const control::VolumeStatusResponse& status) {
+  if (!status.has_patches()) return nullptr;
+  const control::VolumeStatusResponse::PatchUse& use = status.patches();
+  return {{"fetch", use.fetch()},
+          {"bytes", use.bytes()},
+          {"limit_bytes", use.limit_bytes()},
+          {"put_off_bytes", use.put_off_bytes()},
+          {"fetched_pages", use.fetched_pages()},
+          {"elided_pages", use.elided_pages()}};
+}
+
 using Direct = control::VolumeStatusResponse::DirectUse;
 
 void AppendDirect(std::string& text, const Direct& direct) {
@@ -217,6 +228,13 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
                          status.gate().waited_answers() - status.gate().waiting_answers()));
   }
   if (!status.names().empty()) Line(text, "names", status.names());
+  if (status.has_patches()) {
+    const control::VolumeStatusResponse::PatchUse& use = status.patches();
+    std::string line = absl::StrFormat("%s of %s, fetch=%s", FormatBytes(use.bytes()),
+                                       FormatBytes(use.limit_bytes()), use.fetch());
+    if (use.bytes() >= use.limit_bytes()) line += "; full: writers wait";
+    Line(text, "patch memory", line);
+  }
   Line(text, "checkpoint", absl::StrCat(status.checkpoint()));
   Line(text, "applied", absl::StrCat(status.applied()));
   Line(text, "durable", absl::StrCat(status.durable()));
@@ -301,6 +319,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"warnings", status.warnings()},
                    {"direct", DirectJson(status)},
                    {"gate", GateJson(status)},
+                   {"patches", PatchesJson(status)},
                    {"replicas", replicas}});
 }
 

@@ -150,6 +150,8 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .nodiratime = LeavesDirAtime(options),
                                                  .names_early = config_.names == NameMode::kAsync,
                                                  .dirsync = SyncsNames(options),
+                                                 .fetch = options.fetch,
+                                                 .patch_memory_bytes = options.patch_memory_bytes,
                                                  .contract = options.contract},
                                                 StartPipeline));
   return absl::OkStatus();

@@ -68,6 +68,9 @@ constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
 
+// With less a writer would wait for nearly every page.
+constexpr uint64_t kMinPatchMemory = uint64_t{64} << 10;
+
 // One option of Salius' own.
 struct OwnOption {
   const char* name;
@@ -136,6 +139,18 @@ absl::Status SetCommit(absl::string_view value, MountOptions& options) {
   options.contract.commit = value == "external"  ? Commit::kExternal
                             : value == "ordered" ? Commit::kOrdered
                                                  : Commit::kSync;
+  return absl::OkStatus();
+}
+
+absl::Status SetFetch(absl::string_view value, MountOptions& options) {
+  SALIUS_ASSIGN_OR_RETURN(options.fetch, ParseFetchMode(Sv(value)));
+  return absl::OkStatus();
+}
+
+absl::Status SetPatchMemory(absl::string_view value, MountOptions& options) {
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(Sv(value));
+  if (!bytes.ok() || *bytes < kMinPatchMemory) return MustBe("a size from 64KiB, such as 64MiB");
+  options.patch_memory_bytes = *bytes;
   return absl::OkStatus();
 }
 
@@ -225,6 +240,11 @@ constexpr OwnOption kOwn[] = {
        return absl::OkStatus();
      },
      SameAsNow<&O::output_triggered>},
+    {"fetch", "blocking|async-fg|async-bg|lazy",
+     "who fetches a page that a write changes in part, and when (async-bg)", SetFetch,
+     SameAsNow<&O::fetch>},
+    {"patch_memory", "BYTES", "unapplied data at which writers wait (64MiB)", SetPatchMemory,
+     SameAsNow<&O::patch_memory_bytes>},
     {"recover", "auto|refuse", "what to do with a volume that was not unmounted (auto)",
      [](Text v, O& o) {
        o.recover = v == "auto" ? RecoverMode::kAuto : RecoverMode::kRefuse;

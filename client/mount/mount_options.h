@@ -13,6 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/volume/contract.h"
+#include "client/volume/fetch_policy.h"
+#include "client/volume/patch_memory.h"
 #include "storage/volume_config.h"
 
 namespace salius {
@@ -34,6 +36,8 @@ struct MountOptions {
   MountContract contract;             // commit, fsync, osync-exempt
   bool output_triggered = false;      // trigger=output
   std::optional<bool> fsync_orders;   // fsync, as given; `contract` has what it means
+  FetchMode fetch = kDefaultFetch;
+  uint64_t patch_memory_bytes = kDefaultPatchMemoryBytes;
 
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only

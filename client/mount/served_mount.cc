@@ -14,6 +14,8 @@
 #include "client/mount/gate_metrics.h"
 #include "client/mount/volume_metrics.h"
 #include "client/status/socket_path.h"
+#include "client/volume/fetch_policy.h"
+#include "client/volume/lane_sink.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/file.h"
@@ -90,6 +92,18 @@ control::VolumeStatusResponse::GateUse ServedMount::GateUse() const {
   return use;
 }
 
+control::VolumeStatusResponse::PatchUse ServedMount::PatchUse() const {
+  const LaneSink::Figures lanes = subject_.volume.lanes().figures();
+  control::VolumeStatusResponse::PatchUse use;
+  use.set_fetch(std::string(FetchModeText(subject_.command.options.fetch)));
+  use.set_bytes(subject_.volume.patch_memory().used());
+  use.set_limit_bytes(subject_.volume.patch_memory().limit());
+  use.set_put_off_bytes(lanes.put_off_bytes);
+  use.set_fetched_pages(lanes.fetched_pages);
+  use.set_elided_pages(lanes.elided_pages);
+  return use;
+}
+
 // After the status socket, whose server makes the directory and refuses a second mount.
 absl::Status ServedMount::OpenGate() {
   RecordStream& stream = subject_.volume.stream();
@@ -119,6 +133,7 @@ absl::Status ServedMount::OpenStatusSocket() {
            .history = &subject_.history,
            .gate = external_ ? [this] { return GateUse(); }
                              : std::function<control::VolumeStatusResponse::GateUse()>(),
+           .patches = [this] { return PatchUse(); },
            .remount = [this](const std::string& options,
                              bool check_only) { return Remount(options, check_only); }}));
   return absl::OkStatus();

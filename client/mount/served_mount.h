@@ -71,6 +71,8 @@ class ServedMount {
 
   // Needs commit=external.
   control::VolumeStatusResponse::GateUse GateUse() const;
+  // Returns the use of memory by unapplied data.
+  control::VolumeStatusResponse::PatchUse PatchUse() const;
 
   // Opens the gate socket of a mount with commit=external.
   absl::Status OpenGate();

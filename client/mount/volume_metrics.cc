@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "client/volume/lane_sink.h"
 #include "common/metrics.h"
 
 namespace salius {
@@ -32,6 +33,19 @@ std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
                names.entries);
   out.AddGauge("salius_volume_pending_names_bytes", "Memory that these names occupy, estimated.",
                names.bytes);
+  const LaneSink::Figures lanes = volume_.lanes().figures();
+  out.AddGauge("salius_volume_patch_bytes", "Data that is written and not applied yet.",
+               volume_.patch_memory().used());
+  out.AddGauge("salius_volume_patch_memory_bytes", "Bytes of such data at which writers wait.",
+               volume_.patch_memory().limit());
+  out.AddGauge("salius_volume_put_off_bytes",
+               "Of this data, that of pages whose fetch is put off (fetch=lazy).",
+               lanes.put_off_bytes);
+  out.AddCounter("salius_volume_fetched_pages_total", "Pages that workers fetched for writes.",
+                 lanes.fetched_pages);
+  out.AddCounter("salius_volume_elided_pages_total",
+                 "Pages that need not be fetched: filled by later writes, or cut off.",
+                 lanes.elided_pages);
   for (const ReplicaReport& replica : status.replicas) {
     const MetricLabels labels{{"replica", replica.address}};
     out.AddGauge("salius_replica_member", "1 when its acknowledgements count.", replica.member,

@@ -70,7 +70,7 @@ void AckReceiver::Register(Seq seq, DurableCallback done, bool may_lead) {
       Lead(wait, [&waiters] { return waiters.HasCallbacks(); });
       // A waiter with a callback has no thread here that applies its record.
       const SharedCore::Mirror& mirror = shared_.mirror;
-      if (mirror.durable.load() - mirror.applied.load() >= SessionCore::kApplyAtLeast) {
+      if (mirror.durable.load() >= applier_.taken() + SessionCore::kApplyAtLeast) {
         applier_.ApplySome(SessionCore::kApplyBurst);
       }
       return;
@@ -83,6 +83,7 @@ absl::Status AckReceiver::WaitAppliedFor(Seq seq, int64_t bound_ns) {
   const Deadline end = Deadline::After(shared_.clock, bound_ns);
   SendAwaited(seq, SendWhen::kNow);
   while (shared_.mirror.applied.load(std::memory_order_acquire) < seq) {
+    applier_.Hurry(seq);
     {
       absl::MutexLock lock(&shared_.mu);
       const Replicator& policy = shared_.core.policy();
@@ -166,7 +167,7 @@ void AckReceiver::Lead(Wait wait, absl::FunctionRef<bool()> wanted) {
       break;
     }
     // This thread does not apply: that may wait for the disk, and no other thread receives.
-    if (policy.applied() + SessionCore::kApplyBurst < policy.durable()) {
+    if (applier_.taken() + SessionCore::kApplyBurst < policy.durable()) {
       shared_.applier_cv.Signal();
     }
     wait = HowToWait();

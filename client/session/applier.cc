@@ -1,12 +1,25 @@
 #include "client/session/applier.h"
 
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics.h"
 
 namespace salius {
+namespace {
+
+absl::Status NotApplied(const Record& record, const absl::Status& why) {
+  const RecordHeader& header = record.header();
+  return absl::Status(
+      why.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
+                               ") could not be applied: ", why.message(),
+                               ". The volume is read-only and keeps its log"));
+}
+
+}  // namespace
 
 void Applier::ApplyLocked(size_t limit) {
   std::vector<RecordRef> batch;
@@ -14,7 +27,7 @@ void Applier::ApplyLocked(size_t limit) {
   for (size_t done = 0; limit == 0 || done < limit; done += batch.size()) {
     {
       absl::MutexLock lock(&shared_.mu);
-      shared_.core.NextToApply(&batch);
+      shared_.core.NextToApply(taken(), &batch);
       if (batch.empty()) return;
     }
     size_t count = 0;
@@ -26,21 +39,39 @@ void Applier::ApplyLocked(size_t limit) {
           sink_.Apply(absl::MakeConstSpan(batch).subspan(count));
       status = together.status();
       if (!status.ok()) break;
+      unapplied_.insert(unapplied_.end(), batch.begin() + static_cast<ptrdiff_t>(count),
+                        batch.begin() + static_cast<ptrdiff_t>(count + *together));
       count += *together;
-      if (const Seq seq = order_.Applied(*batch[count - 1]); seq != 0) mark_.Store(seq);
       awaited = batch[count - 1]->result() != nullptr;
     }
     since_ns_.store(0, std::memory_order_relaxed);
-    SharedCore::Turn turn(shared_);
-    if (count > 0) turn.Feed(input::Applied{batch[count - 1]->seq()});
-    if (!status.ok()) {
-      const RecordHeader& header = batch[count]->header();
-      turn.Feed(input::ApplyFailed{absl::Status(
-          status.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
-                                      ") could not be applied: ", status.message(),
-                                      ". The volume is read-only and keeps its log"))});
-    }
-    if (shared_.applied_waiters > 0) shared_.applied_cv.SignalAll();
+    if (count > 0) taken_.store(batch[count - 1]->seq(), std::memory_order_release);
+    Advance(status.ok() ? status : NotApplied(*batch[count], status));
+    if (!status.ok()) return;
+  }
+}
+
+void Applier::Advance(const absl::Status& error) {
+  const Seq first = sink_.FirstUnapplied();
+  absl::Status failure = error;
+  if (failure.ok() && first != 0 && !failed_) failure = sink_.LateError();
+  const Seq prefix = first == 0 ? taken() : first - 1;
+  for (; !unapplied_.empty() && unapplied_.front()->seq() <= prefix; unapplied_.pop_front()) {
+    if (const Seq seq = order_.Applied(*unapplied_.front()); seq != 0) mark_.Store(seq);
+  }
+  if (prefix <= applied_ && failure.ok()) return;
+  SharedCore::Turn turn(shared_);
+  if (prefix > applied_) turn.Feed(input::Applied{applied_ = prefix});
+  if (!failure.ok() && !std::exchange(failed_, true)) turn.Feed(input::ApplyFailed{failure});
+  if (shared_.applied_waiters > 0) shared_.applied_cv.SignalAll();
+}
+
+void Applier::TakeLateChange() {
+  late_change_.store(true);
+  while (late_change_.load()) {
+    if (!apply_mu_.TryLock()) return;
+    if (late_change_.exchange(false)) Advance(absl::OkStatus());
+    apply_mu_.Unlock();
   }
 }
 
@@ -48,29 +79,35 @@ void Applier::ApplySome(size_t limit) {
   const SharedCore::Mirror& mirror = shared_.mirror;
   // A thread that fails to get the lock leaves its records to the holder, which looks again after
   // it has released the lock.
-  while (mirror.applied.load(std::memory_order_acquire) <
-             mirror.durable.load(std::memory_order_acquire) &&
+  while (taken() < mirror.durable.load(std::memory_order_acquire) &&
          !mirror.failed.load(std::memory_order_acquire)) {
     if (!apply_mu_.TryLock()) return;
     ApplyLocked(limit);
     apply_mu_.Unlock();
+    if (late_change_.load()) TakeLateChange();
     if (limit != 0) break;
   }
 }
 
 void Applier::ApplyLoop() {
   while (true) {
+    Seq hurry = 0;
     {
       absl::MutexLock lock(&shared_.mu);
       const Replicator& policy = shared_.core.policy();
-      while (!shared_.core.stopping() &&
-             (policy.applied() >= policy.durable() || !policy.failure().ok())) {
+      while (!shared_.core.stopping() && !shared_.hurry_wanted &&
+             (taken() >= policy.durable() || !policy.failure().ok())) {
         shared_.applier_cv.Wait(&shared_.mu);
       }
       if (shared_.core.stopping()) return;
+      if (std::exchange(shared_.hurry_wanted, false)) hurry = policy.durable();
     }
-    absl::MutexLock lock(&apply_mu_);
-    ApplyLocked(256);
+    if (hurry != 0) sink_.Hurry(hurry);
+    {
+      absl::MutexLock lock(&apply_mu_);
+      ApplyLocked(256);
+    }
+    if (late_change_.load()) TakeLateChange();
   }
 }
 

@@ -88,6 +88,10 @@ bool IoThread::PassTime() {
     shared_.applier_cv.Signal();
   }
   applied_before_ = policy.applied();
+  if (policy.AwaitsApplied(now)) {
+    shared_.hurry_wanted = true;
+    shared_.applier_cv.Signal();
+  }
   if (now < refresh_at_ns_) return false;
   refresh_at_ns_ = now + kRefreshNs;
   return true;

@@ -186,6 +186,7 @@ absl::Status Pipeline::WaitApplied(Seq seq) {
   SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
   while (shared_.mirror.applied.load(std::memory_order_acquire) < seq) {
     applier_.ApplySome(0);
+    applier_.Hurry(seq);
     absl::MutexLock lock(&shared_.mu);
     if (shared_.core.policy().applied() >= seq) break;
     SALIUS_RETURN_IF_ERROR(shared_.health());

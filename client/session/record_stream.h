@@ -31,9 +31,9 @@ namespace salius {
 class ApplySink {
  public:
   virtual ~ApplySink() = default;
-  // Applies the first of `records`, or as many of the first as can be applied together. Returns how
-  // many it applied; the others are passed again. The stream makes one call at a time, in seq
-  // order, with at least one record, and only with durable ones.
+  // Applies the first of `records`, or as many of the first as can be applied together, or takes
+  // them over to apply them later (below). Returns how many; the others are passed again. The stream
+  // makes one call at a time, in seq order, with at least one record, and only with durable ones.
   //
   // - It may run before Issue() has returned to the issuer, because another thread saw the record
   //   become durable. So it must find its data under the node's lock or in record->result().
@@ -43,6 +43,20 @@ class ApplySink {
   //   as applied. An error returned here means that acknowledged data cannot reach the disk: the
   //   volume turns read-only (I8).
   virtual absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) = 0;
+
+  // ---- Records that Apply took over. The sink may apply them in any order that gives the same
+  // files. All of them are durable, so recovery needs no order either: it replays each record that
+  // is not in the applied prefix.
+  // Returns the first of them that is not applied; 0: all are.
+  virtual Seq FirstUnapplied() { return 0; }
+  // Returns the error of one that could not be applied, which is final. It stays unapplied.
+  virtual absl::Status LateError() { return absl::OkStatus(); }
+  // Has `changed` called when FirstUnapplied or LateError has changed, on a thread of the sink and
+  // without a lock. Called once, before Apply.
+  virtual void OnLateChange(std::function<void()> changed) { static_cast<void>(changed); }
+  // Begins what was put off of the records up to `seq`, because a caller waits or the log is full.
+  virtual void Hurry(Seq seq) { static_cast<void>(seq); }
+
   // Makes every effect applied so far durable on the backing file system, for a checkpoint. An
   // error is final, never retried.
   virtual absl::Status SyncApplied() = 0;

@@ -153,6 +153,9 @@ class Replicator {
   std::vector<Seq> TakeStableBatch(uint64_t max_bytes);
   void OnStable(int64_t now, const std::vector<Seq>& seqs, const absl::Status& status);
   void OnApplied(Seq applied);  // monotone
+  // Returns whether a checkpoint will soon be wanted that durable records which are not applied
+  // hold up.
+  bool AwaitsApplied(int64_t now) const;
   void OnSynced(int64_t now, Seq applied_before, const absl::Status& status);
   void OnNoteWritten(int64_t now, const absl::Status& status);
   void OnApplyFailed(const absl::Status& status) { Fail(status); }

@@ -215,6 +215,14 @@ void Replicator::OnNoteWritten(int64_t now, const absl::Status& status) {
   Plan(now);
 }
 
+bool Replicator::AwaitsApplied(int64_t now) const {
+  if (applied_ >= durable_ || !failure_.ok()) return false;
+  // Half of what begins a checkpoint.
+  return checkpoint_requested_ || oldest_uncheckpointed_ns(now) >= options_.tau_ns / 4 ||
+         uncheckpointed_bytes() >= options_.log_max_bytes / 4 ||
+         window_.size() >= window_.capacity() / 4;
+}
+
 void Replicator::MaybeCheckpoint(int64_t now) {
   if (sync_in_flight_ || (applied_ <= synced_ && !sync_requested_)) return;
   const bool old = oldest_uncheckpointed_ns(now) >= options_.tau_ns / 2;

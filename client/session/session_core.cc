@@ -149,11 +149,11 @@ std::vector<RecordRef> SessionCore::TakeStableBatch(uint64_t max_bytes) {
   return records;
 }
 
-void SessionCore::NextToApply(std::vector<RecordRef>* batch) const {
+void SessionCore::NextToApply(Seq taken, std::vector<RecordRef>* batch) const {
   batch->clear();
   if (!policy_.failure().ok()) return;
-  const Seq last = std::min(policy_.durable(), policy_.applied() + kApplyTogether);
-  for (Seq seq = policy_.applied() + 1; seq <= last; ++seq) batch->push_back(ring_.At(seq));
+  const Seq last = std::min(policy_.durable(), taken + kApplyTogether);
+  for (Seq seq = taken + 1; seq <= last; ++seq) batch->push_back(ring_.At(seq));
 }
 
 absl::Status SessionCore::Waitable() const {

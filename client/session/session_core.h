@@ -175,9 +175,9 @@ class SessionCore {
   // Returns the records to append to the stable log now, at most `max_bytes` of them, at least one
   // when any is wanted. Answer with Stable.
   std::vector<RecordRef> TakeStableBatch(uint64_t max_bytes);
-  // Sets `*batch` to the durable records to apply next, at most kApplyTogether. Answer with Applied
-  // or ApplyFailed.
-  void NextToApply(std::vector<RecordRef>* batch) const;
+  // Sets `*batch` to the durable records to apply after `taken`, the last that was given to the sink;
+  // at most kApplyTogether. Answer with Applied, when all before are applied too, or ApplyFailed.
+  void NextToApply(Seq taken, std::vector<RecordRef>* batch) const;
 
   // Returns OK if waits can succeed, else the error that ends them.
   absl::Status Waitable() const;

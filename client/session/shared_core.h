@@ -101,6 +101,7 @@ class SharedCore {
   int64_t io_wakes_ns ABSL_GUARDED_BY(mu) = 0;  // when the io thread ends its sleep
   // Work for the other threads.
   absl::CondVar applier_cv, stable_cv, sync_cv, note_cv, session_cv;
+  bool hurry_wanted ABSL_GUARDED_BY(mu) = false;  // the sink is to begin what it has put off
   bool stable_wanted ABSL_GUARDED_BY(mu) = false;
   bool sync_wanted ABSL_GUARDED_BY(mu) = false;
   bool stripes_wanted ABSL_GUARDED_BY(mu) = false;

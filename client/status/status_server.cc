@@ -133,6 +133,7 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
   out.set_names(options.names);
   out.set_contract(options.contract);
   if (options.gate) *out.mutable_gate() = options.gate();
+  if (options.patches) *out.mutable_patches() = options.patches();
   out.set_checkpoint(status.marks.checkpoint);
   out.set_applied(status.marks.applied);
   out.set_durable(status.marks.durable);

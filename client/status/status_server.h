@@ -42,6 +42,8 @@ struct StatusServerOptions {
   RecoveryHistory* history = nullptr;  // null: nothing is known
   // The gate of a mount with commit=external, from any thread; empty: another contract.
   std::function<control::VolumeStatusResponse::GateUse()> gate;
+  // The unapplied data of a mount, from any thread; empty: a direct volume.
+  std::function<control::VolumeStatusResponse::PatchUse()> patches;
   // Primary.Remount; may be empty. One call at a time.
   std::function<absl::Status(const std::string& options, bool check_only)> remount;
 };

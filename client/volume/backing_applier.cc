@@ -17,19 +17,9 @@
 namespace salius {
 namespace {
 
-// Returns how many of the first records can be applied with one call: writes of one file, each of
-// which begins where the one before ends. Any other record is applied alone.
-size_t Together(absl::Span<const RecordRef> records) {
-  const RecordHeader& first = records[0]->header();
-  uint64_t end = first.arg0;
-  size_t count = 0;
-  for (const RecordRef& record : records) {
-    const RecordHeader& next = record->header();
-    if (next.op != Op::kWrite || next.file_id != first.file_id || next.arg0 != end) break;
-    end += record->body().size();
-    ++count;
-  }
-  return std::max<size_t>(count, 1);
+absl::Status NotInUse(const RecordHeader& header) {
+  return absl::InternalError(absl::StrCat("record ", header.seq, ": file ", header.file_id,
+                                          " is not in use although it has unapplied records"));
 }
 
 // Gives the whiteout that renameat2(2) left its owner, because it belongs to this process, and its
@@ -43,6 +33,19 @@ absl::Status LabelWhiteout(Backing& backing, int dirfd, const RenameBody& rename
 
 }  // namespace
 
+size_t BackingApplier::Together(absl::Span<const RecordRef> records) {
+  const RecordHeader& first = records[0]->header();
+  uint64_t end = first.arg0;
+  size_t count = 0;
+  for (const RecordRef& record : records) {
+    const RecordHeader& next = record->header();
+    if (next.op != Op::kWrite || next.file_id != first.file_id || next.arg0 != end) break;
+    end += record->body().size();
+    ++count;
+  }
+  return std::max<size_t>(count, 1);
+}
+
 absl::StatusOr<size_t> BackingApplier::Apply(absl::Span<const RecordRef> records) {
   const RecordRef& record = records[0];
   const RecordHeader& header = record->header();
@@ -51,10 +54,7 @@ absl::StatusOr<size_t> BackingApplier::Apply(absl::Span<const RecordRef> records
     SALIUS_RETURN_IF_ERROR(ApplyName(record));
   } else if (header.op != Op::kCancel) {
     const PinnedNode node = table_.Find(header.file_id);
-    if (!node) {
-      return absl::InternalError(absl::StrCat("record ", header.seq, ": file ", header.file_id,
-                                              " is not in use although it has unapplied records"));
-    }
+    if (!node) return NotInUse(header);
     count = Together(records);
     if (count == 1) {
       SALIUS_RETURN_IF_ERROR(ApplyToFile(*node, record));
@@ -82,6 +82,49 @@ absl::Status BackingApplier::ApplyWrites(Node& node, absl::Span<const RecordRef>
   SALIUS_RETURN_IF_ERROR(
       predictions_.SetDataTime(node, fd->get(), records.back()->header(), records.size()));
   return Finish(node, records);
+}
+
+absl::Status BackingApplier::ApplyMerged(absl::Span<const RecordRef> writes,
+                                         const Extents& extents) {
+  const RecordHeader& last = writes.back()->header();
+  const PinnedNode node = table_.Find(last.file_id);
+  if (!node) return NotInUse(last);
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(*node));
+  {
+    absl::MutexLock lock(&node->content);
+    NoteApplying(*node, last.seq);
+    std::vector<iovec> parts;
+    uint64_t begin = 0, end = 0;
+    const auto write = [&]() -> absl::Status {
+      return parts.empty() ? absl::OkStatus() : backing_.Pwritev(fd->get(), parts, begin);
+    };
+    for (const Extent& extent : extents.In(0, UINT64_MAX)) {
+      if (extent.begin != end) {
+        SALIUS_RETURN_IF_ERROR(write());
+        parts.clear();
+        begin = extent.begin;
+      }
+      end = extent.end;
+      const std::string_view data = extent.record->body().substr(
+          extent.begin - extent.record->header().arg0, extent.end - extent.begin);
+      // pwritev only reads, although iovec is not const.
+      parts.push_back({const_cast<char*>(data.data()), data.size()});
+    }
+    SALIUS_RETURN_IF_ERROR(write());
+    SALIUS_RETURN_IF_ERROR(predictions_.SetDataTime(*node, fd->get(), last, writes.size()));
+    SALIUS_RETURN_IF_ERROR(Finish(*node, writes));
+  }
+  for (const RecordRef& applied : writes) space_.Applied(SpaceCharge(applied->header()));
+  return absl::OkStatus();
+}
+
+absl::Status BackingApplier::NoteCutOff(absl::Span<const RecordRef> writes) {
+  if (writes.empty()) return absl::OkStatus();
+  const PinnedNode node = table_.Find(writes[0]->header().file_id);
+  if (!node) return NotInUse(writes[0]->header());
+  SALIUS_RETURN_IF_ERROR(Finish(*node, writes));
+  for (const RecordRef& applied : writes) space_.Applied(SpaceCharge(applied->header()));
+  return absl::OkStatus();
 }
 
 absl::Status BackingApplier::ApplyOneData(Node& node, const RecordRef& record) {
@@ -149,12 +192,14 @@ absl::Status BackingApplier::Finish(Node& node, absl::Span<const RecordRef> reco
   {
     absl::MutexLock lock(&node.state);
     NodeChanges::Records& all = node.records();
+    const uint64_t before = all.extents.bytes();
     for (const RecordRef& record : records) {
       if (IsDataOp(record->header().op)) {
         all.extents.Remove(record->seq());
         --all.unapplied_data;
       }
     }
+    memory_.Changed(before, all.extents.bytes());
     all.unapplied -= records.size();
     last = all.applied_seq = std::max(all.applied_seq, records.back()->seq());
     ++all.applies;

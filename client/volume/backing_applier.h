@@ -1,11 +1,12 @@
-// The stream's sink: applies durable records to the backing files, and syncs for checkpoints.
-// Records come in seq order, a few at a time.
+// Applies durable records to the backing files, and syncs for checkpoints. LaneSink decides which
+// records are applied when.
 //
 // A failed write or truncation means that acknowledged data cannot reach the disk. Its error is
 // returned: the volume turns read-only (I8). So is that of any other record whose caller does not
 // wait for the result; a caller that waits gets the error and cancels the record.
 //
-// Threads: one call at a time (ApplySink).
+// Threads: any. Names are applied by one call at a time. Calls at the same time must not depend on
+// each other (Lanes).
 #pragma once
 
 #include <cstddef>
@@ -17,10 +18,12 @@
 #include "client/session/record_stream.h"
 #include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
+#include "client/volume/extents.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
+#include "client/volume/patch_memory.h"
 #include "client/volume/pending_names.h"
 #include "client/volume/predictions.h"
 #include "log/record.h"
@@ -29,11 +32,11 @@
 
 namespace salius {
 
-class BackingApplier final : public ApplySink {
+class BackingApplier {
  public:
   BackingApplier(Backing& backing, NodeTable& table, Predictions& predictions, NodeFds& fds,
                  SpaceGuard& space, Health& health, const BackingDirs& dirs, BulkFiles& bulk,
-                 HiddenLinks& links, PendingNames& pending)
+                 HiddenLinks& links, PendingNames& pending, PatchMemory& memory)
       : backing_(backing),
         table_(table),
         predictions_(predictions),
@@ -43,11 +46,22 @@ class BackingApplier final : public ApplySink {
         dirs_(dirs),
         bulk_(bulk),
         links_(links),
-        pending_(pending) {}
+        pending_(pending),
+        memory_(memory) {}
 
-  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
-  absl::Status SyncApplied() override;
-  void Checkpointed() override;
+  // Returns how many of the first records Apply would apply together: writes of one file, each of
+  // which begins where the one before ends. Any other record is applied alone.
+  static size_t Together(absl::Span<const RecordRef> records);
+  // Applies the first of `records`, or as many of the first as can be applied together. Returns how
+  // many. As ApplySink::Apply.
+  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records);
+  // Applies writes of one file, in the order of their seqs: `extents` is what is left of them.
+  absl::Status ApplyMerged(absl::Span<const RecordRef> writes, const Extents& extents);
+  // Notes that writes of a file are applied, whose bytes a truncation cut off that is applied.
+  absl::Status NoteCutOff(absl::Span<const RecordRef> writes);
+  // As those of ApplySink.
+  absl::Status SyncApplied();
+  void Checkpointed();
 
  private:
   absl::Status ApplyToFile(Node& node, const RecordRef& record);
@@ -75,6 +89,7 @@ class BackingApplier final : public ApplySink {
   BulkFiles& bulk_;
   HiddenLinks& links_;
   PendingNames& pending_;
+  PatchMemory& memory_;
 };
 
 }  // namespace salius

@@ -109,6 +109,7 @@ absl::StatusOr<bool> FileOps::ReadOnce(Handle& handle, uint64_t offset, size_t s
     // It does not matter if some records were applied meanwhile, or one of them in part.
     memset(out->data() + count, 0, size - count);
     Overlay(extents, offset, absl::MakeSpan(out->data(), size));
+    lanes_.NoteRead(node, offset, size);
   } else {
     out->resize(count);
   }
@@ -128,6 +129,7 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
   if (!handle.writable()) return ErrnoStatus(EBADF, "write");
   SALIUS_RETURN_IF_ERROR(health_.Data());
   if (data.empty()) return Ticket();
+  SALIUS_RETURN_IF_ERROR(AsDataError(memory_.AwaitRoom(*stream_)));
   const bool durable = rule_.WriteWaits(handle, contract);
   Node& node = handle.node;
   size_t written = 0;
@@ -156,6 +158,9 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
         SALIUS_ASSIGN_OR_RETURN(wait_for, bulk_.Sync(node));
       }
     } else {
+      if (IsPartialWrite(offset, written)) {
+        SALIUS_RETURN_IF_ERROR(fetch_.BeforeWrite(fd->get(), offset, written));
+      }
       // Where every write has its fsync, the next fsync is near: the write is sent at once, to be
       // acknowledged by then.
       SendWhen when = SendWhen::kSoon;

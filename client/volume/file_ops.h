@@ -18,10 +18,13 @@
 #include "client/session/record_stream.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/contract.h"
+#include "client/volume/fetch_policy.h"
 #include "client/volume/health.h"
 #include "client/volume/issuer.h"
+#include "client/volume/lane_sink.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
+#include "client/volume/patch_memory.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/sync_rule.h"
 #include "client/volume/write_room.h"
@@ -32,7 +35,8 @@ namespace salius {
 class FileOps {
  public:
   FileOps(Backing& backing, const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk,
-          WriteRoom& room, NodeFds& fds, const Health& health, const SyncRule& rule)
+          WriteRoom& room, NodeFds& fds, const Health& health, const SyncRule& rule,
+          FetchPolicy& fetch, PatchMemory& memory, LaneSink& lanes)
       : backing_(backing),
         stream_(stream),
         issuer_(issuer),
@@ -40,7 +44,10 @@ class FileOps {
         room_(room),
         fds_(fds),
         health_(health),
-        rule_(rule) {}
+        rule_(rule),
+        fetch_(fetch),
+        memory_(memory),
+        lanes_(lanes) {}
   FileOps(const FileOps&) = delete;
   FileOps& operator=(const FileOps&) = delete;
 
@@ -95,6 +102,9 @@ class FileOps {
   NodeFds& fds_;
   const Health& health_;
   const SyncRule& rule_;
+  FetchPolicy& fetch_;
+  PatchMemory& memory_;
+  LaneSink& lanes_;
 };
 
 }  // namespace salius

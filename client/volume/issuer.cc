@@ -36,12 +36,14 @@ Seq LastUnapplied(const NodeChanges::Records& records) {
 }  // namespace
 
 Issuer::Issuer(Backing& backing, NodeTable& table, Predictions& predictions,
-               const StreamSlot& stream, SpaceGuard& space, FileId id_ceiling)
+               const StreamSlot& stream, SpaceGuard& space, PatchMemory& memory,
+               FileId id_ceiling)
     : backing_(backing),
       table_(table),
       predictions_(predictions),
       stream_(stream),
       space_(space),
+      memory_(memory),
       id_ceiling_(id_ceiling),
       adopted_(
           GetCounter("salius_adopted_files_total", "Files that were there before and got an id")),
@@ -184,7 +186,11 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft,
       records.size = SizeAfter(records.size, header);
       records.data_time_ns = header.timestamp_ns;
       // Another thread may have applied it already.
-      if (records.applied_seq < header.seq) records.extents.Add(*record);
+      if (records.applied_seq < header.seq) {
+        const uint64_t before = records.extents.bytes();
+        records.extents.Add(*record);
+        memory_.Changed(before, records.extents.bytes());
+      }
     }
     if (records.prediction != nullptr) {
       if (enter != nullptr) (*enter)(*records.prediction, header.seq, RecordTime(header));

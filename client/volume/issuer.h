@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/session/record_draft.h"
 #include "client/volume/node.h"
+#include "client/volume/patch_memory.h"
 #include "client/volume/predictions.h"
 #include "client/volume/stream_slot.h"
 #include "common/ids.h"
@@ -25,7 +26,7 @@ class Issuer {
   // Makes an issuer for the records of `stream`, of files on `backing`. Ids at or above `id_ceiling` that this session did
   // not hand out come from another volume (copied xattrs).
   Issuer(Backing& backing, NodeTable& table, Predictions& predictions, const StreamSlot& stream,
-         SpaceGuard& space, FileId id_ceiling);
+         SpaceGuard& space, PatchMemory& memory, FileId id_ceiling);
   Issuer(const Issuer&) = delete;
   Issuer& operator=(const Issuer&) = delete;
 
@@ -91,6 +92,7 @@ class Issuer {
   Predictions& predictions_;
   const StreamSlot& stream_;
   SpaceGuard& space_;
+  PatchMemory& memory_;
   std::atomic<FileId> id_ceiling_;
   Counter& adopted_;
   Counter& cancelled_;

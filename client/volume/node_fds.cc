@@ -33,7 +33,7 @@ absl::StatusOr<SharedFd> NodeFds::ForApply(Node& node) {
     absl::MutexLock lock(&node.state);
     if (node.seen_records().rw_fd != nullptr) return node.seen_records().rw_fd;
   }
-  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(node.path_fd.get(), O_WRONLY));
+  SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing_.Reopen(node.path_fd.get(), O_RDWR));
   return std::make_shared<const BackingFd>(std::move(fd));
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -230,12 +231,15 @@ absl::Status Predictions::GiveMtime(int fd, const timespec& mtime) {
 absl::Status Predictions::SetDataTime(Node& node, int fd, const RecordHeader& last,
                                       uint64_t records) {
   if (!on_) return absl::OkStatus();
+  uint64_t time_ns = last.timestamp_ns;
   {
     absl::MutexLock lock(&node.state);
     const NodeChanges::Records& all = node.seen_records();
     if (all.prediction != nullptr || all.unapplied_data != records) return absl::OkStatus();
+    // A later record may have been applied before, or `last` before its issuer noted its time.
+    time_ns = std::max(time_ns, all.data_time_ns);
   }
-  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, RecordTime(last)};
+  const timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, RecordTime(time_ns)};
   return backing_.SetTimes(fd, times);
 }
 

@@ -83,8 +83,9 @@ class Predictions {
   // To be called after records of the node up to `seq` were applied and their counts taken. Ends
   // the prediction when none is left. An error is the disk's.
   absl::Status Settle(Node& node, Seq seq);
-  // Gives a file without a prediction the time of its last data record `last`, which was applied to
-  // `fd` together with `records` others. To be called before their counts are taken.
+  // Gives a file without a prediction the time of its last data record, if no data record is left but
+  // `records` ones that were just applied to `fd`, of which `last` is the last. To be called before
+  // their counts are taken.
   absl::Status SetDataTime(Node& node, int fd, const RecordHeader& last, uint64_t records);
 
  private:

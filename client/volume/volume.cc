@@ -22,6 +22,9 @@ namespace {
 // Descriptors that open files never get: for replicas, the control socket, and single calls.
 constexpr uint64_t kOtherFds = 1024;
 
+// Pages that are fetched at once. A hard disk orders up to 32 requests.
+constexpr size_t kMostWorkers = 32;
+
 }  // namespace
 
 Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early, FileId id_ceiling)
@@ -33,16 +36,22 @@ Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early,
       fds_(backing_, file_fds_),
       space_(backing_, dirs_.root_fd(), [this] { return issuer_.AwaitIssued(); }),
       rule_(options.contract),
+      memory_(options.patch_memory_bytes),
       predictions_(backing_, names_early),
-      issuer_(backing_, table_, predictions_, stream_, space_, id_ceiling),
+      issuer_(backing_, table_, predictions_, stream_, space_, memory_, id_ceiling),
       bulk_(backing_, table_, stream_, issuer_, fds_, space_, health_, dirs_,
             options.contract.relaxed() ? 0 : options.config.bulk_limit_bytes),
       links_(backing_, table_, stream_, bulk_, health_, dirs_),
       pending_(backing_, table_, predictions_, options.pending_names),
       applier_(backing_, table_, predictions_, fds_, space_, health_, dirs_, bulk_, links_,
-               pending_),
+               pending_, memory_),
+      fetch_(MakeFetchPolicy(options.fetch, backing_)),
+      own_workers_(options.workers == nullptr ? MakeLaneWorkers(kMostWorkers) : nullptr),
+      workers_(own_workers_ ? *own_workers_ : *options.workers),
+      sink_(backing_, table_, fds_, applier_, *fetch_, workers_, options.patch_memory_bytes / 2),
       room_(backing_, space_, issuer_, dirs_.root_fd()),
-      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_, rule_),
+      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_, rule_, *fetch_, memory_,
+             sink_),
       open_files_(backing_, table_, file_fds_, fds_, files_, links_, health_),
       attrs_(backing_, predictions_, issuer_, files_, links_, space_, health_, dirs_),
       checks_(backing_, table_, pending_, health_),
@@ -52,11 +61,12 @@ Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early,
   space_.set_reclaim([this] { return Reclaim(); });
 }
 
-// The chores end first, because they use the stream. Then the stream ends, whose threads call the
-// applier.
+// The chores end first, because they use the stream. So do the workers. Then the stream ends, whose
+// threads call the sink.
 Volume::~Volume() {
   links_.EndChores();
   pending_.EndChores();
+  workers_.Stop();
   stream_.End();
 }
 
@@ -133,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::OpenIn(BackingDirs dirs, FileId 
   // The session's first note says that all there is is on the disk; files may have been put into
   // the plain directory just before.
   SALIUS_RETURN_IF_ERROR(volume->dirs_.Sync());
-  SALIUS_ASSIGN_OR_RETURN(std::unique_ptr<RecordStream> stream, start(volume->applier_));
+  SALIUS_ASSIGN_OR_RETURN(std::unique_ptr<RecordStream> stream, start(volume->sink_));
   volume->stream_.Set(std::move(stream));
   volume->dirs_.OpenClock();
   return volume;

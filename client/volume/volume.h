@@ -32,7 +32,8 @@
 //   BulkFiles     writes that go past the log, and their sync (I3)
 //   HiddenLinks   files without a name
 //   PendingNames  names that are not applied yet
-//   BackingApplier       the stream's sink: applies records, syncs for checkpoints
+//   BackingApplier       applies records, syncs for checkpoints
+//   LaneSink      the stream's sink: when which record is applied; a FetchPolicy and LaneWorkers
 //   WriteRoom     EFBIG, ENOSPC, EDQUOT before a record is stamped
 //   FileOps       data of open files          volume.files()
 //   OpenFiles     open, close                 volume.open_files()
@@ -63,20 +64,24 @@
 #include "client/volume/backing_dirs.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/contract.h"
+#include "client/volume/fetch_policy.h"
 #include "client/volume/file_ops.h"
 #include "client/volume/health.h"
 #include "client/volume/hidden_links.h"
 #include "client/volume/issuer.h"
+#include "client/volume/lane_sink.h"
 #include "client/volume/name_checks.h"
 #include "client/volume/name_ops.h"
 #include "client/volume/name_waits.h"
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/open_files.h"
+#include "client/volume/patch_memory.h"
 #include "client/volume/pending_names.h"
 #include "client/volume/predictions.h"
 #include "client/volume/stream_slot.h"
 #include "client/volume/sync_rule.h"
+#include "client/volume/lane_workers.h"
 #include "client/volume/write_room.h"
 #include "common/ids.h"
 #include "storage/backing.h"
@@ -100,6 +105,12 @@ struct VolumeOptions {
   // They wait all the same (dirsync).
   bool dirsync = false;
   PendingNames::Bounds pending_names;
+  // The way in which the missing page of a write is fetched (fetch=), and the bytes of unapplied
+  // data at which writers wait (patch_memory=).
+  FetchMode fetch = kDefaultFetch;
+  uint64_t patch_memory_bytes = kDefaultPatchMemoryBytes;
+  // Apply what waits for a page; null: threads of the volume's own. They outlive it.
+  LaneWorkers* workers = nullptr;
   // Decides whether synchronous calls wait. A relaxed one needs `names_early`, and has no bulk
   // files.
   MountContract contract;
@@ -132,6 +143,8 @@ class Volume {
   FileOps& files() { return files_; }
   NameWaits& name_waits() { return waits_; }
   PendingNames& pending_names() { return pending_; }
+  LaneSink& lanes() { return sink_; }
+  const PatchMemory& patch_memory() const { return memory_; }
 
   Node& root() { return table_.root(); }
   absl::StatusOr<struct statvfs> StatFs();
@@ -161,12 +174,17 @@ class Volume {
   NodeFds fds_;
   SpaceGuard space_;
   const SyncRule rule_;
+  PatchMemory memory_;
   Predictions predictions_;
   Issuer issuer_;
   BulkFiles bulk_;
   HiddenLinks links_;
   PendingNames pending_;
   BackingApplier applier_;
+  const std::unique_ptr<FetchPolicy> fetch_;
+  const std::unique_ptr<LaneWorkers> own_workers_;
+  LaneWorkers& workers_;
+  LaneSink sink_;
   WriteRoom room_;
   FileOps files_;
   OpenFiles open_files_;

@@ -257,7 +257,8 @@ void Primary::ApplyDurable(bool few_too) {
   }
   std::vector<RecordRef> batch;
   Work work;
-  for (core_.NextToApply(&batch); !batch.empty(); core_.NextToApply(&batch)) {
+  const auto next = [&] { core_.NextToApply(core().applied(), &batch); };
+  for (next(); !batch.empty(); next()) {
     for (const RecordRef& record : batch) {
       if (const absl::Status failed = ApplyOne(*record); !failed.ok()) {
         return core_.Feed(world_.now(), input::ApplyFailed{failed}, work);
@@ -269,7 +270,7 @@ void Primary::ApplyDurable(bool few_too) {
 
 bool Primary::OneIsAwaited() const {
   std::vector<RecordRef> next;
-  core_.NextToApply(&next);
+  core_.NextToApply(core().applied(), &next);
   return std::any_of(next.begin(), next.end(),
                      [](const RecordRef& record) { return !IsDataOp(record->header().op); });
 }
@@ -309,7 +310,7 @@ void Primary::Die() {
   }
   if (!core().failure().ok()) return;
   std::vector<RecordRef> next;
-  core_.NextToApply(&next);
+  core_.NextToApply(core().applied(), &next);
   next.resize(world_.random().Below(next.size() + 1));
   for (const RecordRef& record : next) {
     if (!IsDataOp(record->header().op) || world_.NoRoomFor(record->header())) return;

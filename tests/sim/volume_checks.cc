@@ -11,7 +11,7 @@ namespace salius::sim {
 namespace {
 
 constexpr size_t kMostListings = 2;
-constexpr size_t kPlenty = 4096;  // more than a file has
+constexpr size_t kPlenty = 8192;  // no file has more
 
 }  // namespace
 

@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kNames = 6;   // "a" to "f"
 constexpr uint64_t kSpan = 100;  // offsets and sizes are below
 constexpr size_t kMostWritten = 60;
+constexpr uint64_t kNearSecondPage = 4096 - 80;
 
 }  // namespace
 
@@ -214,7 +215,8 @@ void VolumeSim::Close(size_t index) {
 void VolumeSim::Write() {
   if (open_.empty()) return Open();
   const OpenFile& file = open_[random_.Below(open_.size())];
-  const uint64_t offset = random_.Below(kSpan);
+  uint64_t offset = random_.Below(kSpan);
+  if (lanes_life_ && lanes_random_.Chance(0.4)) offset += kNearSecondPage;
   const std::string data(1 + random_.Below(kMostWritten),
                          static_cast<char>('A' + random_.Below(26)));
   const bool durable = random_.Chance(0.15) || (file.handle->flags & O_SYNC) != 0;

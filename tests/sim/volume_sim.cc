@@ -41,6 +41,9 @@ constexpr double kExternal = 0.7;  // per session of a lifetime that has such on
 // One lifetime in three has them: the seeds of tests/sim/regressions/volume keep their events.
 constexpr uint64_t kExternalOf = 3;
 constexpr uint64_t kOutsideSeed = 0xBF58476D1CE4E5B9;
+// In one lifetime in five pages leave memory, so that records go into lanes.
+constexpr uint64_t kLanesOf = 5;
+constexpr uint64_t kLanesSeed = 0x94D049BB133111EB;
 
 constexpr char kInSync[] = "while the disk is synced";
 
@@ -73,6 +76,8 @@ VolumeSim::VolumeSim(uint64_t seed, std::function<void(std::string)> trace,
       trace_(std::move(trace)),
       without_(without),
       outside_(seed ^ kOutsideSeed),
+      lanes_random_(seed ^ kLanesSeed),
+      lanes_life_(seed % kLanesOf == 0),
       external_life_(seed % kExternalOf == kExternalOf - 1),
       backing_(DiskOptions()) {
   backing_.OnEachCall([this](Call call) { return Decide(call); });
@@ -174,11 +179,17 @@ void VolumeSim::StartSession() {
   auto dirs = BackingDirs::Open(
       backing_, {.root = root_.get(), .salius = salius_.get(), .file = file_.get()});
   SALIUS_CHECK_OK(dirs);
+  constexpr FetchMode kModes[] = {FetchMode::kBlocking, FetchMode::kAsyncFg, FetchMode::kAsyncBg,
+                                  FetchMode::kLazy};
+  const FetchMode fetch = lanes_life_ ? kModes[lanes_random_.Below(4)] : kDefaultFetch;
+  lanes_ = std::make_unique<QueueWorkers>();
   auto volume = Volume::OpenIn(
       std::move(*dirs), next_id_, kDescriptors,
       VolumeOptions{.config = DefaultVolumeConfig(),
                     .names_early = early,
                     .dirsync = waits_,
+                    .fetch = fetch,
+                    .workers = lanes_.get(),
                     .contract = {.commit = external_  ? Commit::kExternal
                                            : ordered_ ? Commit::kOrdered
                                                       : Commit::kSync,
@@ -186,7 +197,7 @@ void VolumeSim::StartSession() {
       [&](ApplySink& sink) -> absl::StatusOr<std::unique_ptr<RecordStream>> {
         auto stream =
             std::make_unique<VolumeStream>(sink, epoch_, log_, next_id_, doom_, random_, chances,
-                                           page_);
+                                           page_, *lanes_, lanes_random_);
         stream_ = stream.get();
         return stream;
       });
@@ -203,6 +214,7 @@ void VolumeSim::Session() {
   simulating_ = true;
   const uint64_t steps = 20 + random_.Below(120);
   for (uint64_t i = 0; i < steps && Alive() && !Failed(); ++i) {
+    if (lanes_life_ && lanes_random_.Chance(0.2)) backing_.DropAllPages();
     stream_->Step();
     if (Alive() && !Failed()) Act();
     if (external_ && Alive() && !Failed()) ActOutside();

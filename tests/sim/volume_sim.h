@@ -49,6 +49,7 @@
 #include "tests/sim/volume_model.h"
 #include "tests/sim/volume_stream.h"
 #include "tests/unit/storage/memory_backing.h"
+#include "tests/unit/volume/queue_workers.h"
 
 namespace salius::sim {
 
@@ -189,6 +190,8 @@ class VolumeSim {
   const std::set<uint64_t>* const without_;
   Outcome outcome_;
   Random outside_;  // draws of commit=external and ordered only, so that other lifetimes keep their events
+  Random lanes_random_;    // draws of the fetch policy and the lanes, likewise
+  const bool lanes_life_;  // pages leave memory
   const bool external_life_;  // some sessions have commit=external or ordered
 
   MemoryBacking backing_;
@@ -211,6 +214,7 @@ class VolumeSim {
   const char* acked_by_ = "I1";  // the guarantee by which
   bool same_life_ = false;  // the page cache outlived the process
 
+  std::unique_ptr<QueueWorkers> lanes_;
   std::unique_ptr<Volume> volume_;
   VolumeStream* stream_ = nullptr;
   bool external_ = false;  // commit=external

@@ -28,6 +28,7 @@ void VolumeStream::Step() {
   if (!Usable().ok()) return;
   if (random_.Chance(chances_.durable)) SomeBecomeDurable();
   if (random_.Chance(chances_.apply)) TryApply();
+  while (lanes_.waiting() > 0 && lanes_random_.Chance(0.3)) WorkInLanes();
   if (random_.Chance(chances_.checkpoint)) {
     static_cast<void>(random_.Chance(0.5) ? Checkpoint() : SyncNow());
   }
@@ -51,8 +52,8 @@ absl::StatusOr<RecordRef> VolumeStream::Issue(RecordDraft draft) {
   // Another thread may see it become durable, and apply it, before this returns.
   if (random_.Chance(chances_.durable)) SomeBecomeDurable();
   if (random_.Chance(chances_.apply)) TryApply();
-  // An error would say that there is no record, but the volume may have applied this one.
-  if (doom_.dead() && applied_by_volume_ < header.seq) return Dead();
+  // An error would say that there is no record, but the sink may have this one.
+  if (doom_.dead() && taken_by_volume_ < header.seq) return Dead();
   return RecordRef(std::move(record));
 }
 
@@ -67,22 +68,52 @@ absl::Status VolumeStream::WaitDurable(Seq seq) {
   return absl::OkStatus();
 }
 
-absl::Status VolumeStream::ApplyTo(Seq seq) {
+absl::Status VolumeStream::GiveTo(Seq seq) {
   SALIUS_CHECK(seq <= log_.durable && !applying_);
-  while (log_.applied < seq) {
+  while (taken_ < seq) {
     SALIUS_RETURN_IF_ERROR(Usable());
     if (!doom_.Passes("before a record is applied")) return Dead();
-    const size_t count = std::min<size_t>(seq - log_.applied, 1 + random_.Below(kMostAtOnce));
-    const auto next = absl::MakeConstSpan(log_.records).subspan(log_.applied, count);
+    const size_t count = std::min<size_t>(seq - taken_, 1 + random_.Below(kMostAtOnce));
+    const auto next = absl::MakeConstSpan(log_.records).subspan(taken_, count);
     applying_ = true;
     const absl::StatusOr<size_t> together = sink_.Apply(next);
     applying_ = false;
-    if (together.ok()) applied_by_volume_ = log_.applied + *together;
+    if (together.ok()) taken_by_volume_ = taken_ + *together;
     if (doom_.dead()) return Dead();
     if (!together.ok()) return failure_ = together.status();
-    log_.applied += *together;
-    const Seq mark = order_.Applied(*log_.records[log_.applied - 1]);
+    taken_ += *together;
+    Advance();
+  }
+  return absl::OkStatus();
+}
+
+void VolumeStream::Advance() {
+  const Seq first = sink_.FirstUnapplied();
+  const Seq prefix = first == 0 ? taken_ : first - 1;
+  while (log_.applied < prefix) {
+    const Seq mark = order_.Applied(*log_.records[log_.applied++]);
     if (mark != 0) log_.mark = mark;
+  }
+}
+
+bool VolumeStream::WorkInLanes() {
+  if (lanes_.waiting() == 0) return false;
+  if (!doom_.Passes("before a record in a lane is applied")) return true;
+  applying_ = true;
+  lanes_.Do(lanes_random_.Below(lanes_.waiting()));
+  applying_ = false;
+  if (doom_.dead()) return true;
+  Advance();
+  if (const absl::Status error = sink_.LateError(); !error.ok() && failure_.ok()) failure_ = error;
+  return true;
+}
+
+absl::Status VolumeStream::ApplyTo(Seq seq) {
+  SALIUS_RETURN_IF_ERROR(GiveTo(seq));
+  while (log_.applied < seq) {
+    SALIUS_RETURN_IF_ERROR(Usable());
+    sink_.Hurry(seq);
+    SALIUS_CHECK(WorkInLanes() || !Usable().ok()) << "record " << seq << " is never applied";
   }
   return absl::OkStatus();
 }
@@ -101,7 +132,7 @@ absl::Status VolumeStream::WaitAppliedFor(Seq seq, int64_t) {
 
 void VolumeStream::TryApply() {
   if (!Usable().ok() || applying_ || syncing_) return;
-  static_cast<void>(ApplyTo(log_.applied + random_.Below(log_.durable - log_.applied + 1)));
+  static_cast<void>(GiveTo(taken_ + random_.Below(log_.durable - taken_ + 1)));
 }
 
 absl::Status VolumeStream::SyncNow() {

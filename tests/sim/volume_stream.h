@@ -1,6 +1,7 @@
 // The record stream under a simulated volume: no threads, no network. Which records become durable,
 // which are applied and when the disk is synced is drawn, between the volume's calls and inside
-// them. It keeps the rules of RecordStream: applies are in order, and only of durable records.
+// them. It keeps the rules of RecordStream: the sink gets records in order, and only durable ones.
+// Records in lanes are applied in a drawn order.
 //
 // Threads: one thread uses the volume. A thread of the volume's own may ask for the watermarks. It
 // gets a checkpoint of 0 and finds nothing to do, like a thread that is always late. So every event
@@ -21,6 +22,7 @@
 #include "client/session/record_stream.h"
 #include "common/ids.h"
 #include "common/random.h"
+#include "tests/unit/volume/queue_workers.h"
 
 namespace salius::sim {
 
@@ -68,8 +70,10 @@ struct StreamChances {
 class VolumeStream final : public RecordStream {
  public:
   // `log` gets the records, and `page` the marks. Ids are handed out from `*next_id` on, which is moved.
+  // `lanes` has the sink's work, and `lanes_random` draws its order.
   VolumeStream(ApplySink& sink, Epoch epoch, StreamLog& log, FileId& next_id, Doom& doom,
-               Random& random, const StreamChances& chances, gate::Page& page)
+               Random& random, const StreamChances& chances, gate::Page& page,
+               QueueWorkers& lanes, Random& lanes_random)
       : sink_(sink),
         epoch_(epoch),
         log_(log),
@@ -77,7 +81,9 @@ class VolumeStream final : public RecordStream {
         doom_(doom),
         random_(random),
         chances_(chances),
-        page_(page) {}
+        page_(page),
+        lanes_(lanes),
+        lanes_random_(lanes_random) {}
 
   // Lets other threads work for a moment.
   void Step();
@@ -106,7 +112,13 @@ class VolumeStream final : public RecordStream {
   absl::Status Usable() const;
   void SomeBecomeDurable();
   void Publish() { page_.Store(issued(), log_.durable); }
+  // Gives the records up to `seq` to the sink.
+  absl::Status GiveTo(Seq seq);
   absl::Status ApplyTo(Seq seq);
+  // Does a drawn piece of the sink's work. Returns false when there is none.
+  bool WorkInLanes();
+  // Moves `applied` to the end of the prefix that is applied.
+  void Advance();
 
   ApplySink& sink_;
   const Epoch epoch_;
@@ -120,8 +132,11 @@ class VolumeStream final : public RecordStream {
   std::atomic<Seq> issued_{0};  // for other threads
   absl::Status failure_;
   bool applying_ = false, syncing_ = false;
-  Seq applied_by_volume_ = 0;  // also if the process died in it, before that was noted
+  Seq taken_ = 0;            // the last record that the sink has
+  Seq taken_by_volume_ = 0;  // also if the process died in it, before that was noted
   AppliedOrder order_;
+  QueueWorkers& lanes_;
+  Random& lanes_random_;
 };
 
 }  // namespace salius::sim

@@ -92,6 +92,7 @@ control::VolumeStatusResponse Mounted() {
   status.add_warnings("replica a:7400 is on this host");
   status.mutable_direct()->set_processes(1);
   status.mutable_gate()->set_processes(1);
+  status.mutable_patches()->set_bytes(1);
   return status;
 }
 
@@ -107,22 +108,23 @@ OfflineStatus Offline() {
 
 TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
   const std::vector<Fields> page = TablesOfThePage();
-  ASSERT_EQ(page.size(), 9u);
+  ASSERT_EQ(page.size(), 10u);
   const Struct mounted = Parse(MountedJson(Mounted()));
   EXPECT_EQ(FieldsOf(mounted), page[0]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "recoveries")), page[1]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "replicas")), page[2]);
   EXPECT_EQ(FieldsOf(mounted.fields().at("direct").struct_value()), page[3]);
   EXPECT_EQ(FieldsOf(mounted.fields().at("gate").struct_value()), page[4]);
+  EXPECT_EQ(FieldsOf(mounted.fields().at("patches").struct_value()), page[5]);
   const Struct offline = Parse(OfflineJson(Offline()));
-  EXPECT_EQ(FieldsOf(offline), page[5]);
+  EXPECT_EQ(FieldsOf(offline), page[6]);
   EXPECT_EQ(FieldsOf(FirstOf(offline, "recoveries")), page[1]);
-  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[6]);
+  EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[7]);
   control::ReplicaStatusResponse replica;
   replica.add_volumes();
   const Struct shown = Parse(ReplicaJson("a:7400", replica));
-  EXPECT_EQ(FieldsOf(shown), page[7]);
-  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[8]);
+  EXPECT_EQ(FieldsOf(shown), page[8]);
+  EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[9]);
 }
 
 TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
@@ -136,7 +138,8 @@ TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
   EXPECT_NE(MountedText(status).find("by fsync(2): 3 map\n"), std::string::npos);
   status.clear_direct();
   status.clear_gate();
-  for (const char* const object : {"direct", "gate"}) {
+  status.clear_patches();
+  for (const char* const object : {"direct", "gate", "patches"}) {
     EXPECT_EQ(Parse(MountedJson(status)).fields().at(object).kind_case(), Value::kNullValue);
   }
 }

@@ -60,6 +60,18 @@ TEST(StatusTextTest, GateOfAMountIsCounted) {
       << MountedText(status);
 }
 
+TEST(StatusTextTest, FullPatchMemoryIsSaid) {
+  control::VolumeStatusResponse status = Mounted();
+  EXPECT_FALSE(Contains(MountedText(status), "patch memory:"));
+  status.mutable_patches()->set_fetch("lazy");
+  status.mutable_patches()->set_bytes(1 << 20);
+  status.mutable_patches()->set_limit_bytes(2 << 20);
+  EXPECT_TRUE(Contains(MountedText(status), "patch memory: 1.0 MiB of 2.0 MiB, fetch=lazy\n"))
+      << MountedText(status);
+  status.mutable_patches()->set_bytes(2 << 20);
+  EXPECT_TRUE(Contains(MountedText(status), "fetch=lazy; full: writers wait\n"));
+}
+
 TEST(StatusTextTest, DurationUnderOneSecondIsNotZero) {
   control::VolumeStatusResponse status = Mounted();
   status.set_mode_for_ms(999);

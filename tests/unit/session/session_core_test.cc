@@ -242,7 +242,7 @@ TEST_F(SessionCoreTest, RecordIsFreedWhenItIsAppliedAndCheckpointed) {
   Issue();
   Ack(0, 1);
   std::vector<RecordRef> batch;
-  core_->NextToApply(&batch);
+  core_->NextToApply(core_->policy().applied(), &batch);
   ASSERT_EQ(batch.size(), 1u);
   Feed(input::Applied{1});
   ASSERT_TRUE(Feed(input::CheckpointWanted{}).start_sync);

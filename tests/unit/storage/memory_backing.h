@@ -101,6 +101,10 @@ class MemoryBacking final : public Backing {
   // Calls `wait` before each descriptor is closed, on the thread that closes it, without a lock.
   // To be set while no other thread uses this object.
   void OnEachClose(std::function<void()> wait) { before_close_ = std::move(wait); }
+  // Takes all pages of the file out of memory. A read or a write of a page brings it back.
+  void DropPages(int fd);
+  // Does so with all files.
+  void DropAllPages();
   // Calls `between` in the middle of each read, on the thread that reads, without a lock: a kernel
   // reads page by page, and others write meanwhile. To be set while no other thread uses this
   // object.
@@ -164,6 +168,8 @@ class MemoryBacking final : public Backing {
   absl::Status Truncate(int fd, uint64_t size) override;
   absl::Status Fallocate(int fd, int mode, uint64_t offset, uint64_t length) override;
   absl::StatusOr<uint64_t> Seek(int fd, uint64_t offset, int whence) override;
+  bool ArePagesCached(int fd, uint64_t offset, uint64_t length) override;
+  void BeginFetch(int fd, uint64_t offset, uint64_t length) override;
   absl::Status Fsync(int fd) override;
   absl::Status Fdatasync(int fd) override { return Fsync(fd); }
   absl::Status SyncFs(int fd) override;
@@ -216,6 +222,7 @@ class MemoryBacking final : public Backing {
     std::map<std::string, Entry> entries;  // of a directory
     std::string target;                    // of a symbolic link
     SparseFile data;                       // of a directory: one block
+    std::set<uint64_t> missing;            // pages that are not in memory
     std::map<std::string, std::string> xattrs;
     timespec atime{}, mtime{}, ctime{}, btime{};
     fs::ChangeMarks marks;
@@ -268,6 +275,8 @@ class MemoryBacking final : public Backing {
   absl::StatusOr<Inode*> Writable(int fd, int not_writable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Writes what there is room for.
   absl::StatusOr<size_t> ReadPart(int fd, void* out, size_t size, uint64_t offset);
+  void DropPagesOf(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Fetched(Inode& inode, uint64_t offset, uint64_t length) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WritePart(Inode& inode, std::string_view data, uint64_t offset)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDataChange(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -52,10 +52,47 @@ absl::StatusOr<size_t> MemoryBacking::ReadPart(int fd, void* out, size_t size, u
   SALIUS_RETURN_IF_ERROR(Begin(Call::kRead));
   const Open* const open = Find(fd);
   if (open == nullptr || (open->flags & (O_PATH | O_WRONLY)) != 0) return Error(EBADF, "pread");
-  const Inode& inode = now_.inodes.at(open->ino);
+  Inode& inode = now_.inodes.at(open->ino);
   if (inode.is_dir()) return Error(EISDIR, "pread");
   if (offset > kMaxOffset) return Error(EINVAL, "pread");
+  Fetched(inode, offset, size);
   return inode.data.Read(offset, static_cast<char*>(out), size);
+}
+
+void MemoryBacking::Fetched(Inode& inode, uint64_t offset, uint64_t length) {
+  if (length == 0) return;
+  inode.missing.erase(inode.missing.lower_bound(offset / kPageBytes),
+                      inode.missing.upper_bound((offset + length - 1) / kPageBytes));
+}
+
+void MemoryBacking::DropPagesOf(Inode& inode) {
+  for (uint64_t page = 0; page * kPageBytes < inode.data.size(); ++page) {
+    inode.missing.insert(page);
+  }
+}
+
+void MemoryBacking::DropPages(int fd) {
+  absl::MutexLock lock(&mu_);
+  DropPagesOf(*FindInode(fd));
+}
+
+void MemoryBacking::DropAllPages() {
+  absl::MutexLock lock(&mu_);
+  for (auto& [ino, inode] : now_.inodes) DropPagesOf(inode);
+}
+
+bool MemoryBacking::ArePagesCached(int fd, uint64_t offset, uint64_t length) {
+  absl::MutexLock lock(&mu_);
+  const Inode* const inode = FindInode(fd);
+  if (inode == nullptr || length == 0) return true;
+  const auto missing = inode->missing.lower_bound(offset / kPageBytes);
+  return missing == inode->missing.end() || *missing > (offset + length - 1) / kPageBytes;
+}
+
+void MemoryBacking::BeginFetch(int fd, uint64_t offset, uint64_t length) {
+  absl::MutexLock lock(&mu_);
+  Inode* const inode = FindInode(fd);
+  if (inode != nullptr) Fetched(*inode, offset, length);
 }
 
 absl::Status MemoryBacking::WritePart(Inode& inode, std::string_view data, uint64_t offset) {
@@ -90,6 +127,7 @@ absl::Status MemoryBacking::Pwritev(int fd, absl::Span<const iovec> parts, uint6
   for (const iovec& part : parts) {
     if (part.iov_len == 0) continue;
     NoteDataChange(*inode);
+    Fetched(*inode, offset, part.iov_len);
     const std::string_view data(static_cast<const char*>(part.iov_base), part.iov_len);
     SALIUS_RETURN_IF_ERROR(WritePart(*inode, data, offset));
     offset += data.size();

@@ -24,24 +24,73 @@ absl::StatusOr<std::unique_ptr<RecordStream>> FakeStream::Start(const VolumeDir&
   return std::make_unique<FakeStream>(sink, state.state().file_id_limit);
 }
 
+FakeStream::FakeStream(ApplySink& sink, FileId next_id) : sink_(sink), next_id_(next_id) {
+  sink_.OnLateChange([this] {
+    static_cast<void>(Look());
+    absl::MutexLock lock(&mu);
+    ++late_changes_;
+  });
+}
+
+absl::Status FakeStream::Look() {
+  const absl::Status error = sink_.LateError();
+  absl::MutexLock lock(&mu);
+  const Seq first = sink_.FirstUnapplied();
+  applied = first == 0 ? taken : first - 1;
+  if (!error.ok() && failure.ok()) failure = error;
+  return failure;
+}
+
 absl::Status FakeStream::ApplyTo(Seq seq) {
   absl::MutexLock one_at_a_time(&apply_mu_);
+  SALIUS_RETURN_IF_ERROR(GiveTo(seq));
+  while (true) {
+    sink_.Hurry(seq);
+    uint64_t changes = 0;
+    {
+      absl::MutexLock lock(&mu);
+      changes = late_changes_;
+    }
+    SALIUS_RETURN_IF_ERROR(Look());
+    {
+      absl::MutexLock lock(&mu);
+      if (applied >= std::min<Seq>(seq, records.size())) return absl::OkStatus();
+    }
+    if (do_work && do_work()) continue;
+    absl::MutexLock lock(&mu);
+    const auto changed = [&] { return late_changes_ != changes; };
+    mu.Await(absl::Condition(&changed));
+  }
+}
+
+void FakeStream::Give(size_t count) {
+  Seq to = 0;
+  {
+    absl::MutexLock lock(&mu);
+    to = taken + std::min<Seq>(count, records.size() - taken);
+  }
+  absl::MutexLock one_at_a_time(&apply_mu_);
+  SALIUS_CHECK_OK(GiveTo(to));
+  SALIUS_CHECK_OK(Look());
+}
+
+absl::Status FakeStream::GiveTo(Seq seq) {
   while (true) {
     std::vector<RecordRef> next;
     {
       absl::MutexLock lock(&mu);
       if (!failure.ok()) return failure;
-      if (applied >= seq || applied >= records.size()) return absl::OkStatus();
-      const Seq last = before_apply ? applied + 1 : std::min<Seq>(seq, records.size());
-      next.assign(records.begin() + applied, records.begin() + last);
+      if (taken >= seq || taken >= records.size()) return absl::OkStatus();
+      const Seq last = before_apply ? taken + 1 : std::min<Seq>(seq, records.size());
+      next.assign(records.begin() + taken, records.begin() + last);
     }
     if (before_apply) before_apply(next[0]);
     const absl::StatusOr<size_t> together = sink_.Apply(next);
     absl::MutexLock lock(&mu);
     if (!together.ok()) return failure = together.status();
     ++applies;
-    applied += *together;
-    durable = std::max(durable, applied);
+    taken += *together;
+    durable = std::max(durable, taken);
   }
 }
 

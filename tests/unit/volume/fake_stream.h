@@ -23,7 +23,7 @@ class FakeStream final : public RecordStream {
   static absl::StatusOr<std::unique_ptr<RecordStream>> Start(const VolumeDir& dir, StateFile state,
                                                              StableLog stable, ApplySink& sink,
                                                              StreamOptions options);
-  FakeStream(ApplySink& sink, FileId next_id) : sink_(sink), next_id_(next_id) {}
+  FakeStream(ApplySink& sink, FileId next_id);
 
   absl::StatusOr<RecordRef> Issue(RecordDraft draft) override;
   absl::Status WaitDurable(Seq seq) override;
@@ -46,6 +46,8 @@ class FakeStream final : public RecordStream {
   // volume's.
   std::vector<RecordRef> Issued();
   std::vector<RecordRef> Issued(Op op);
+  // Gives the next `count` records to the sink, and does not wait until they are applied.
+  void Give(size_t count);
   // Applies the next `count` records.
   void ApplySome(size_t count);
   // Makes everything durable that held callbacks (and `notified`) wait for, unless the stream has
@@ -56,13 +58,16 @@ class FakeStream final : public RecordStream {
 
   mutable absl::Mutex mu;  // guards what follows
   std::vector<RecordRef> records;
-  Seq durable = 0, applied = 0, checkpoint = 0;
+  Seq durable = 0, taken = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
   bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
   bool disk_hangs = false;     // WaitAppliedFor gives up at once
   int applies = 0;             // calls of ApplySink::Apply that succeeded
   // Called (without mu) before a record is applied, one by one then.
   std::function<void(const RecordRef&)> before_apply;
+  // Called (without mu) while a caller waits for records that the sink has taken over. Returns whether
+  // it did something; else the caller waits for another thread.
+  std::function<bool()> do_work;
   // Called (without mu) in Issue, before the record has its seq.
   std::function<void(Op)> before_issue;
   // Called (without mu) in WaitDurable.
@@ -76,11 +81,15 @@ class FakeStream final : public RecordStream {
   mutable int looks_of_others = 0;
 
  private:
+  absl::Status GiveTo(Seq seq);
   absl::Status ApplyTo(Seq seq);
+  // Moves `applied`. Returns the sink's error.
+  absl::Status Look();
 
   ApplySink& sink_;
   const std::thread::id maker_ = std::this_thread::get_id();
   absl::Mutex apply_mu_;
+  uint64_t late_changes_ ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::pair<Seq, DurableCallback>> held_ ABSL_GUARDED_BY(mu);
   uint64_t last_time_ns_ ABSL_GUARDED_BY(mu) = 0;
   FileId next_id_;

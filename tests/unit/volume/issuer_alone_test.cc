@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/volume/issuer.h"
+#include "client/volume/patch_memory.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "gtest/gtest.h"
@@ -42,7 +43,8 @@ class IssuerAloneTest : public ::testing::Test {
   NodeTable table_{LinuxBacking(), [this] { return stream_.issued(); }};
   SpaceGuard space_{LinuxBacking(), here_.get(), [] { return absl::OkStatus(); }};
   Predictions predictions_{LinuxBacking(), false};
-  Issuer issuer_{LinuxBacking(), table_, predictions_, stream_, space_, 100};
+  PatchMemory memory_{kDefaultPatchMemoryBytes};
+  Issuer issuer_{LinuxBacking(), table_, predictions_, stream_, space_, memory_, 100};
 };
 
 TEST_F(IssuerAloneTest, IssuedRecordIsCountedAndNamesTheFile) {

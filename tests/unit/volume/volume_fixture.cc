@@ -109,6 +109,9 @@ void VolumeFixture::Open() {
                               .names_early = early,
                               .dirsync = dirsync,
                               .pending_names = pending_names,
+                              .fetch = fetch,
+                              .patch_memory_bytes = patch_memory,
+                              .workers = workers,
                               .contract = contract};
   absl::StatusOr<std::unique_ptr<Volume>> opened;
   if (memory != nullptr) {

@@ -93,6 +93,9 @@ class VolumeFixture : public ::testing::Test {
   bool dirsync = false;                           // for Open()
   MountContract contract;                         // for Open()
   PendingNames::Bounds pending_names;             // for Open()
+  FetchMode fetch = kDefaultFetch;                // for Open()
+  uint64_t patch_memory = kDefaultPatchMemoryBytes;  // for Open()
+  LaneWorkers* workers = nullptr;                     // for Open(): VolumeOptions::workers
   FileId id_ceiling = kRootFileId + 1;            // for Open() in memory
   uint64_t descriptors = 1 << 16;                 // for Open() in memory
   std::unique_ptr<Volume> volume;

@@ -1,0 +1,197 @@
+#include "client/volume/lane_sink.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "log/record.h"
+#include "storage/apply.h"
+
+namespace salius {
+namespace {
+
+// Returns the files that a record touches.
+std::vector<FileId> FilesOf(const Record& record) {
+  const RecordHeader& header = record.header();
+  std::vector<FileId> files = {header.file_id};
+  if (header.op == Op::kCreate) {
+    const absl::StatusOr<CreateBody> create = CreateBody::Decode(record.body());
+    SALIUS_CHECK_OK(create) << "our own record";
+    files.push_back(create->dir);
+  } else if (header.op == Op::kLink || header.op == Op::kUnlink) {
+    const absl::StatusOr<NameBody> name = NameBody::Decode(record.body());
+    SALIUS_CHECK_OK(name) << "our own record";
+    files.push_back(name->dir);
+  } else if (header.op == Op::kRename) {
+    const absl::StatusOr<RenameBody> rename = RenameBody::Decode(record.body());
+    SALIUS_CHECK_OK(rename) << "our own record";
+    files.insert(files.end(), {rename->from_dir, rename->to_dir, rename->other, rename->whiteout});
+  }
+  std::erase(files, kNoFileId);
+  return files;
+}
+
+absl::Status NotApplied(const Record& record, const absl::Status& why) {
+  const RecordHeader& header = record.header();
+  return absl::Status(
+      why.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
+                               ") could not be applied: ", why.message(),
+                               ". The volume is read-only and keeps its log"));
+}
+
+}  // namespace
+
+LaneSink::LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
+                   const FetchPolicy& policy, LaneWorkers& workers, uint64_t most_put_off)
+    : backing_(backing),
+      table_(table),
+      fds_(fds),
+      applier_(applier),
+      policy_(policy),
+      workers_(workers),
+      most_put_off_(most_put_off) {}
+
+absl::StatusOr<size_t> LaneSink::Apply(absl::Span<const RecordRef> records) {
+  if (records[0]->header().op == Op::kWrite) {
+    const size_t count = BackingApplier::Together(records);
+    SALIUS_ASSIGN_OR_RETURN(const bool taken, TakeWrites(records.first(count)));
+    return taken ? count : applier_.Apply(records.first(count));
+  }
+  if (busy_.load(std::memory_order_acquire)) {
+    SALIUS_ASSIGN_OR_RETURN(const bool taken, TakeOther(records[0]));
+    if (taken) return 1;
+  }
+  return applier_.Apply(records.first(1));
+}
+
+absl::StatusOr<bool> LaneSink::MissAPage(absl::Span<const RecordRef> writes) {
+  const RecordHeader& first = writes[0]->header();
+  const RecordHeader& last = writes.back()->header();
+  const uint64_t length = last.arg0 + last.body_bytes - first.arg0;
+  if (!IsPartialWrite(first.arg0, length)) return false;
+  const PinnedNode node = table_.Find(first.file_id);
+  if (!node) return false;  // applying says what is wrong
+  SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(*node));
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<uint64_t> missing,
+                          MissingPages(backing_, fd->get(), first.arg0, length));
+  return !missing.empty();
+}
+
+absl::StatusOr<bool> LaneSink::TakeWrites(absl::Span<const RecordRef> writes) {
+  const RecordHeader& first = writes[0]->header();
+  const uint64_t end = writes.back()->header().arg0 + writes.back()->header().body_bytes;
+  bool depends = false;
+  if (busy_.load(std::memory_order_acquire)) {
+    absl::MutexLock lock(&mu_);
+    depends = lanes_.Touches(first.file_id, first.arg0, end - first.arg0);
+  }
+  SALIUS_ASSIGN_OR_RETURN(const bool misses, MissAPage(writes));
+  if (!depends && !misses) return false;
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const RecordRef& write : writes) {
+      lanes_.AddWrite(write, misses && policy_.PutsOff(), ready);
+    }
+    lanes_.Shrink(most_put_off_, ready);
+    NoteBusy();
+  }
+  Run(ready);
+  return true;
+}
+
+absl::StatusOr<bool> LaneSink::TakeOther(const RecordRef& record) {
+  const Op op = record->header().op;
+  if (op == Op::kCancel) return false;  // it changes no file
+  const std::vector<FileId> files = FilesOf(*record);
+  const bool name = IsNameOp(op);
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    bool depends = name && lanes_.has_names();
+    for (const FileId file : files) depends |= lanes_.Has(file);
+    if (!depends) return false;
+    lanes_.AddBarrier(record, files, name, ready);
+  }
+  Run(ready);
+  return true;
+}
+
+void LaneSink::Run(const Lanes::Ready& ready) {
+  for (Lanes::Task* const task : ready) {
+    workers_.Run([this, task] { RunTask(*task); });
+  }
+}
+
+absl::Status LaneSink::ApplyTask(Lanes::Task& task) {
+  // A task that has begun changes no more.
+  if (task.barrier) {
+    const auto records = absl::MakeConstSpan(task.records);
+    SALIUS_RETURN_IF_ERROR(applier_.NoteCutOff(records.first(records.size() - 1)));
+    return applier_.Apply(records.last(1)).status();
+  }
+  const PinnedNode node = table_.Find(task.files[0]);
+  if (node) {
+    const std::vector<uint64_t> pages = Lanes::PartialPages(task);
+    std::vector<uint64_t> offsets;
+    for (const uint64_t page : pages) offsets.push_back(page * Lanes::kPageBytes);
+    SALIUS_RETURN_IF_ERROR(FetchPages(backing_, node->path_fd.get(), offsets));
+    fetched_.fetch_add(offsets.size(), std::memory_order_relaxed);
+  }
+  return applier_.ApplyMerged(task.records, task.extents);
+}
+
+void LaneSink::RunTask(Lanes::Task& task) {
+  const absl::Status applied = ApplyTask(task);
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    if (applied.ok()) {
+      lanes_.Finish(task, ready);
+    } else if (error_.ok()) {
+      error_ = NotApplied(*task.records.back(), applied);
+    }
+    NoteBusy();
+  }
+  changed_();
+  Run(ready);
+}
+
+Seq LaneSink::FirstUnapplied() {
+  if (!busy_.load(std::memory_order_acquire)) return 0;
+  absl::MutexLock lock(&mu_);
+  return lanes_.first_unapplied();
+}
+
+absl::Status LaneSink::LateError() {
+  absl::MutexLock lock(&mu_);
+  return error_;
+}
+
+void LaneSink::Hurry(Seq seq) {
+  if (!busy_.load(std::memory_order_acquire)) return;
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    lanes_.Hurry(seq, ready);
+  }
+  Run(ready);
+}
+
+void LaneSink::NoteRead(const Node& node, uint64_t offset, uint64_t length) {
+  if (!busy_.load(std::memory_order_acquire)) return;
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    lanes_.HurryRange(node.id.load(), offset, length, ready);
+  }
+  Run(ready);
+}
+
+LaneSink::Figures LaneSink::figures() {
+  absl::MutexLock lock(&mu_);
+  return {lanes_.put_off_bytes(), lanes_.elided_pages(), fetched_.load()};
+}
+
+}  // namespace salius

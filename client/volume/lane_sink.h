@@ -1,0 +1,94 @@
+// The stream's sink: decides when a durable record is applied (docs/non-blocking-writes.md).
+//
+// Nearly all records are applied at once, in their turn. A write that changes a part of a page which
+// is not in memory would wait for the disk, and all records with it. It goes into a lane (Lanes): a
+// worker fetches the page, then applies the write. So do the records that depend on it. While no
+// lane is in use, a record costs one load more.
+//
+// Records in lanes are applied in another order than their seqs. That is safe: all of them are
+// durable, so every recovery replays all that are not in the applied prefix, in order.
+//
+// An error in a lane is final. Its records stay unapplied, readers still see them, and the log keeps
+// them (I8).
+//
+// Threads: as ApplySink, and the workers'. Under the lock no other is taken.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "client/session/record_stream.h"
+#include "client/volume/backing_applier.h"
+#include "client/volume/fetch_policy.h"
+#include "client/volume/lanes.h"
+#include "client/volume/node.h"
+#include "client/volume/node_fds.h"
+#include "client/volume/lane_workers.h"
+#include "common/ids.h"
+#include "storage/backing.h"
+
+namespace salius {
+
+class LaneSink final : public ApplySink {
+ public:
+  // Keeps at most `most_put_off` bytes of data put off. All references outlive this.
+  LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
+           const FetchPolicy& policy, LaneWorkers& workers, uint64_t most_put_off);
+
+  absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
+  Seq FirstUnapplied() override;
+  absl::Status LateError() override;
+  void OnLateChange(std::function<void()> changed) override { changed_ = std::move(changed); }
+  void Hurry(Seq seq) override;
+  absl::Status SyncApplied() override { return applier_.SyncApplied(); }
+  void Checkpointed() override { applier_.Checkpointed(); }
+
+  // Begins what was put off in a range that was read: its pages are in memory now.
+  void NoteRead(const Node& node, uint64_t offset, uint64_t length);
+
+  struct Figures {
+    uint64_t put_off_bytes = 0;  // data of writes whose pages are not fetched yet (lazy)
+    uint64_t elided_pages = 0;   // pages that need not be fetched any more
+    uint64_t fetched_pages = 0;  // by workers
+  };
+  Figures figures();
+
+ private:
+  // Returns whether the writes, which follow one another in a file, wait for a page.
+  absl::StatusOr<bool> MissAPage(absl::Span<const RecordRef> writes);
+  // Puts the writes into a lane if they must be there. Returns whether it did.
+  absl::StatusOr<bool> TakeWrites(absl::Span<const RecordRef> writes);
+  // Puts another record into lanes if one that it depends on is there.
+  absl::StatusOr<bool> TakeOther(const RecordRef& record);
+  // Has the tasks run, without the lock.
+  void Run(const Lanes::Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
+  void RunTask(Lanes::Task& task) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status ApplyTask(Lanes::Task& task);
+  void NoteBusy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    busy_.store(!lanes_.empty(), std::memory_order_release);
+  }
+
+  Backing& backing_;
+  NodeTable& table_;
+  NodeFds& fds_;
+  BackingApplier& applier_;
+  const FetchPolicy& policy_;
+  LaneWorkers& workers_;
+  const uint64_t most_put_off_;
+  std::function<void()> changed_ = [] {};
+  std::atomic<bool> busy_{false};  // lanes_ is not empty
+  std::atomic<uint64_t> fetched_{0};
+  absl::Mutex mu_;
+  Lanes lanes_ ABSL_GUARDED_BY(mu_);
+  absl::Status error_ ABSL_GUARDED_BY(mu_);  // the first one
+};
+
+}  // namespace salius

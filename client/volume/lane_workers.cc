@@ -1,0 +1,72 @@
+#include "client/volume/lane_workers.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace salius {
+namespace {
+
+class ThreadWorkers final : public LaneWorkers {
+ public:
+  explicit ThreadWorkers(size_t most) : most_(most) {}
+  ~ThreadWorkers() override { Stop(); }
+
+  void Run(std::function<void()> work) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return;
+    work_.push_back(std::move(work));
+    if (idle_ < work_.size() && threads_.size() < most_) {
+      threads_.emplace_back([this] { Loop(); });
+    } else {
+      added_.notify_one();
+    }
+  }
+
+  void Stop() override {
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+      work_.clear();
+      threads.swap(threads_);
+    }
+    added_.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  void Loop() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      ++idle_;
+      added_.wait(lock, [this] { return stopping_ || !work_.empty(); });
+      --idle_;
+      if (stopping_) return;
+      const std::function<void()> work = std::move(work_.front());
+      work_.pop_front();
+      lock.unlock();
+      work();
+      lock.lock();
+    }
+  }
+
+  const size_t most_;
+  std::mutex mutex_;  // guards what follows; never held over work
+  std::condition_variable added_;
+  std::deque<std::function<void()>> work_;
+  std::vector<std::thread> threads_;
+  size_t idle_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most) {
+  return std::make_unique<ThreadWorkers>(most);
+}
+
+}  // namespace salius

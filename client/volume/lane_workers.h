@@ -1,0 +1,26 @@
+// Threads for work that waits for the disk, behind an interface: threads here, a drawn order in the
+// simulator.
+//
+// Threads: any may call Run.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace salius {
+
+class LaneWorkers {
+ public:
+  virtual ~LaneWorkers() = default;
+  // Has `work` done, on another thread, beside other work and in any order.
+  virtual void Run(std::function<void()> work) = 0;
+  // Waits until the work under way has ended, and drops the rest. Later work is dropped too.
+  virtual void Stop() = 0;
+};
+
+// Returns workers that begin their work in order, on at most `most` threads. A thread is started
+// when there is work and none is idle.
+std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most);
+
+}  // namespace salius
