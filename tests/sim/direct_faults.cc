@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/direct/window/robust_lock.h"
 #include "common/check.h"
+#include "proto/frame_format.h"
 #include "tests/sim/direct_sim.h"
 
 namespace salius::sim {
@@ -124,6 +125,87 @@ void DirectSim::LoseMemory(size_t replica) {
   TakeTimeToStart(replica);
 }
 
+void DirectSim::PutBackFaults(size_t replica) {
+  if (!put_backs_ || coordinator_ == nullptr) return;
+  ReplicaHost& host = *replicas_[replica];
+  const Inventory held =
+      host.acceptor().GetInventory(host.Clock(machine_.now()), config_.volume);
+  // Only a memory of this session: an older one would forget a fence too.
+  if (held.known && held.epoch == window_.header().epoch &&
+      put_back_random_.Chance(options_.remember)) {
+    host.Remember();
+  }
+  if (!host.remembers() || !put_back_random_.Chance(options_.put_back) || !LossAllowed(replica) ||
+      !Happens("memory put back")) {
+    return;
+  }
+  put_back_at_[replica] = window_.window().issued();
+  losses_[replica] = {.upto = std::max<Seq>(window_.window().issued(), 1), .unnoticed = false};
+  host.PutBack(machine_.now());
+  ++outcome_.losses;
+  Say("replica %d has an earlier memory", replica);
+  TakeTimeToStart(replica);
+}
+
+bool DirectSim::NotesAMemoryPutBack() {
+  for (const Member& member : NotedState().members) {
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      if (config_.replicas[i] == member.address && put_back_at_[i].has_value() &&
+          replicas_[i]->acceptor().incarnation() == member.incarnation &&
+          member.base <= *put_back_at_[i]) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool DirectSim::NamesLess(size_t replica, const std::string& datagram) const {
+  const direct::Header& header = window_.header();
+  const direct::Peer& peer = header.peers[replica];
+  const direct::Heard& heard = header.heard[replica];
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(datagram.data());
+  FrameHeader frame;
+  AckBytes ack;
+  if (DecodeFrameHeader(bytes, datagram.size(), &frame) != FrameFault::kNone ||
+      frame.type != FrameType::kAck || frame.epoch != header.epoch ||
+      frame.session != header.session ||
+      DecodeAck(bytes + kFrameHeaderBytes, datagram.size() - kFrameHeaderBytes, &ack) !=
+          FrameFault::kNone) {
+    return false;
+  }
+  const auto sent = static_cast<int64_t>(frame.send_time_ns);
+  return (ack.flags & ~kAckOverdue) == 0 && ack.incarnation == peer.incarnation &&
+         ack.incarnation == heard.incarnation && heard.lost == 0 && sent >= peer.counts_from_ns &&
+         sent > heard.contiguous_ns && ack.contiguous < heard.contiguous;
+}
+
+// It counts no more once the thread has handled the datagram, unless another one was heard
+// meanwhile.
+void DirectSim::Receives() {
+  const auto found = going_back_.find(machine_.running().number);
+  if (found == going_back_.end()) return;
+  for (const GoesBack& each : found->second) {
+    const direct::Heard& heard = window_.header().heard[each.replica];
+    const direct::Peer& peer = window_.header().peers[each.replica];
+    if (heard.lost == 0 && heard.incarnation == each.heard.incarnation &&
+        heard.contiguous == each.heard.contiguous &&
+        heard.contiguous_ns == each.heard.contiguous_ns &&
+        peer.incarnation == each.peer.incarnation &&
+        peer.counts_from_ns == each.peer.counts_from_ns) {
+      Break(absl::StrCat("I5: replica ", each.replica, " names less than it did, and counts"));
+    }
+  }
+  going_back_.erase(found);
+}
+
+void DirectSim::Received(size_t replica, const std::string& datagram) {
+  if (!put_back_at_[replica].has_value() || !NamesLess(replica, datagram)) return;
+  Count("names less than it did");
+  going_back_[machine_.running().number].push_back(
+      {replica, window_.header().heard[replica], window_.header().peers[replica]});
+}
+
 void DirectSim::TakeTimeToStart(size_t replica) {
   if (!Fault("slow restart", options_.slow_restart)) return;
   const int64_t time = static_cast<int64_t>(random_.Below(options_.restart_ms)) * kMs;
@@ -180,6 +262,7 @@ void DirectSim::Weather() {
     }
     if (Fault("replica restart", options_.restart)) Restart(i);
     if (random_.Chance(options_.amnesia) && LossAllowed(i) && Fault("amnesia", 1)) LoseMemory(i);
+    PutBackFaults(i);
     const std::string wrong = host.Tick(machine_.now());
     if (!wrong.empty()) Break(absl::StrCat("I6: replica ", i, ": ", wrong));
   }
@@ -235,6 +318,7 @@ void DirectSim::Changed(std::string_view mode, direct::Phase phase) {
 void DirectSim::OnKill(const DirectMachine::Thread& thread) {
   calls_.erase(thread.number);
   writing_.erase(thread.number);
+  going_back_.erase(thread.number);
   if (recovering_) return;
   Say("thread %d dies, %s", thread.number, std::string(thread.doing));
   if (!thread.doing.empty()) Count(thread.doing);

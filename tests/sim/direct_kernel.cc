@@ -178,6 +178,7 @@ long DirectKernel::Send(const mmsghdr* messages, unsigned count) {
 
 long DirectKernel::Receive(mmsghdr* messages, unsigned count, bool wait) {
   machine_.running().doing = "killed while it receives";
+  world_.Receives();
   if (wait && arrived_.empty()) machine_.Block(&arrived_, 1000 * kUs);
   unsigned got = 0;
   for (; got < count && !arrived_.empty(); ++got) {
@@ -191,6 +192,7 @@ long DirectKernel::Receive(mmsghdr* messages, unsigned count, bool wait) {
     const size_t size = std::min(one.bytes.size(), message.msg_iov[0].iov_len);
     std::memcpy(message.msg_iov[0].iov_base, one.bytes.data(), size);
     messages[got].msg_len = static_cast<unsigned>(size);
+    world_.Received(one.replica, one.bytes);
   }
   return got > 0 ? static_cast<long>(got) : -EAGAIN;
 }

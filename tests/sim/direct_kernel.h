@@ -30,6 +30,10 @@ class DirectKernel {
     virtual int64_t SyncTime() = 0;  // of the next sync, ns
     virtual bool SyncFails() = 0;    // the next sync
     virtual void SendToReplica(size_t replica, std::string datagram) = 0;
+    // The running thread asks for datagrams. It has handled those of earlier calls.
+    virtual void Receives() = 0;
+    // The running thread gets this datagram.
+    virtual void Received(size_t replica, const std::string& datagram) = 0;
   };
   // Descriptors of no file.
   static constexpr int kWindowFd = 1 << 26, kSocketFd = kWindowFd + 1, kLockFd = kWindowFd + 2,

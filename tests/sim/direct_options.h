@@ -26,6 +26,10 @@ struct DirectOptions {
   double restart = 0.001;      // the process, with its memory
   double amnesia = 0.003;      // the host: memory lost (within the limit of f)
   double lost_promises = 0.3;  // per amnesia: the disk with its promises is lost too
+  // Memories of earlier moments come back under the same incarnation (within the limit of f).
+  double put_back_lives = 0.1;  // per lifetime
+  double remember = 0.05;       // in these: a copy is kept
+  double put_back = 0.02;       // in these: the copy is put back
   double stuck = 0.002;        // takes nothing for a while, then everything
   double slow_restart = 0.3;   // per restart or amnesia: it takes up to restart_ms
   uint64_t restart_ms = 400;

@@ -189,6 +189,11 @@ bool DirectSim::RecoverOnce(bool calm) {
 
 void DirectSim::Recover() {
   ++outcome_.recoveries;
+  if (NotesAMemoryPutBack()) {
+    Count("cut before a memory put back was noted as lost");
+    unknowable_ = true;
+    return;
+  }
   lost_members_ = LostMembers();
   for (int run = 0; outcome_.broken.empty(); ++run) {
     machine_.Run(machine_.now() + static_cast<int64_t>(random_.Below(200)) * kMs);

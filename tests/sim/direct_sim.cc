@@ -52,6 +52,7 @@ DirectSim::DirectSim(uint64_t seed, const DirectOptions& options,
                      std::function<void(std::string)> trace, const std::set<uint64_t>* without)
     : options_(options),
       random_(seed),
+      put_back_random_(seed * 0x9E3779B97F4A7C15ull + 1),
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
@@ -73,6 +74,7 @@ DirectSim::DirectSim(uint64_t seed, const DirectOptions& options,
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
   }
   losses_.resize(replicas_.size());
+  put_backs_ = put_back_random_.Chance(options_.put_back_lives);
   machine_.OnKill([this](const DirectMachine::Thread& thread) { OnKill(thread); });
 }
 
@@ -139,6 +141,9 @@ void DirectSim::StartSession() {
   kernel_.SetWindow(memory);
   kernel_.CloseSocket();
   std::fill(losses_.begin(), losses_.end(), Loss());
+  // The memory of an earlier session would forget a fence too.
+  put_back_at_.assign(replicas_.size(), std::nullopt);
+  for (const auto& host : replicas_) host->Forget();
   acked_ = 0;
   pinned_ = ending_ = recovering_ = false;
   pinned_at_ = 0;
@@ -276,10 +281,11 @@ void DirectSim::EndSession(End end) {
   machine_.Kill(coordinator_->process());
   calls_.clear();
   writing_.clear();
+  going_back_.clear();
 }
 
 Outcome DirectSim::Run() {
-  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused;
+  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused && !unknowable_;
        ++life) {
     faults_ = true;
     StartSession();
@@ -301,7 +307,7 @@ Outcome DirectSim::Run() {
     MachineDies(power);
     if (clean) Judge("I8: after a drain", true);
     if (outcome_.broken.empty()) Recover();
-    if (!outcome_.broken.empty() || outcome_.refused) break;
+    if (!outcome_.broken.empty() || outcome_.refused || unknowable_) break;
     std::erase_if(files_, [this](const auto& file) {
       return !backing_.StatAt(backing_.root(), file->name).ok();
     });

@@ -14,7 +14,8 @@
 //       after the issue of every acknowledged record
 //   I3  nothing older comes back over acknowledged bytes
 //   I4  a replica that promised a recovery opens no older session
-//   I5  a lost memory never counts (a violation shows as I1)
+//   I5  a lost memory never counts (a violation shows as I1); a replica that names less than before
+//       does not count any more
 //   I6  nothing is issued beside a record that is older than k * tau - 2 * delta
 //   I7  cut off and run again, recovery reaches the same decision
 //   I8  no sync succeeds after the coordinator's death, after the volume failed, or after a failed
@@ -30,6 +31,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -85,6 +87,12 @@ class DirectSim : public DirectCoordinator::World {
     int64_t begun = 0;
     const char* what = "";
   };
+  // An acknowledgement that names less than was heard before.
+  struct GoesBack {
+    size_t replica = 0;
+    direct::Heard heard{};  // when it was received
+    direct::Peer peer{};
+  };
   struct Loss {
     Seq upto = 0;            // counts for the records up to this one
     bool unnoticed = false;  // the coordinator has not noticed the last one
@@ -101,6 +109,11 @@ class DirectSim : public DirectCoordinator::World {
   void LoseMemory(size_t replica);
   void TakeTimeToStart(size_t replica);
   bool LossAllowed(size_t replica) const;
+  void PutBackFaults(size_t replica);
+  // Returns whether the noted state has a member whose memory was put back since, and the
+  // coordinator has not noticed. Recovery cannot know: this is the limit of I5.
+  bool NotesAMemoryPutBack();
+  bool NamesLess(size_t replica, const std::string& datagram) const;
   void LastLosses();
   // Counts losses that the coordinator has not noticed as losses after the issue of the last record.
   void CountUnnoticedLosses();
@@ -114,6 +127,8 @@ class DirectSim : public DirectCoordinator::World {
   int64_t SyncTime() override;
   bool SyncFails() override;
   void SendToReplica(size_t replica, std::string datagram) override;
+  void Receives() override;
+  void Received(size_t replica, const std::string& datagram) override;
   int64_t NoteTime() override { return SyncTime(); }
   bool NoteFails() override;
   int64_t OpenTime() override { return static_cast<int64_t>(random_.Below(3'000'000)); }
@@ -182,7 +197,7 @@ class DirectSim : public DirectCoordinator::World {
   }
 
   const DirectOptions options_;
-  Random random_;
+  Random random_, put_back_random_;
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   VolumeConfig config_;
@@ -194,6 +209,8 @@ class DirectSim : public DirectCoordinator::World {
   std::vector<std::unique_ptr<SimFile>> files_;
   uint64_t next_value_ = 1, next_name_ = 1;
   bool faults_ = true;
+  bool put_backs_ = false;   // memories are put back in this lifetime
+  bool unknowable_ = false;  // it ended before a memory put back was noted as lost
 
   // ---- of the session
   std::unique_ptr<uint8_t[]> memory_;
@@ -204,7 +221,9 @@ class DirectSim : public DirectCoordinator::World {
   bool recovering_ = false;         // there is no session
   std::map<uint32_t, Call> calls_;       // by thread
   std::map<uint32_t, Writing> writing_;  // by thread
+  std::map<uint32_t, std::vector<GoesBack>> going_back_;  // by thread
   std::vector<Loss> losses_;        // per replica
+  std::vector<std::optional<Seq>> put_back_at_;  // per replica: issued at that time
   direct::Phase last_phase_ = direct::Phase::kLocal;
   uint64_t heals_ = 0;
 

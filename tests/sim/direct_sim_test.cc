@@ -48,6 +48,7 @@ constexpr std::string_view kCases[] = {
     "healed",
     // Around it.
     "amnesia",
+    "memory put back",
     "drained",
     "fork",
     "leader taken over",
