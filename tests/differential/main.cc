@@ -2,6 +2,8 @@
 // system of the same kind; every errno, listing and stat is compared.
 //
 //   differential [OPTIONS] MOUNT BARE      runs operations below both directories
+//   differential --stamps N MOUNT      N writers and N readers of one file at the same time (stamps.h);
+//                                      takes --seed, --operations, --backing and --plant
 //   differential --compare SINCE MOUNT BARE    compares two trees at rest; SINCE: when (in seconds)
 //                                              the operations began that made them
 //
@@ -29,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <new>
 #include <optional>
 #include <string>
@@ -36,6 +39,7 @@
 
 #include "tests/differential/looks.h"
 #include "tests/differential/operation.h"
+#include "tests/differential/stamps.h"
 #include "tests/differential/tree.h"
 #include "tests/differential/worker.h"
 
@@ -52,6 +56,7 @@ struct Options {
   std::optional<int64_t> compare_since;
   std::string log;
   std::string backing;
+  uint64_t stamp_writers = 0;
   Profile profile = Profile::kAll;
   std::string mount;
   std::string bare;
@@ -71,6 +76,7 @@ std::optional<Options> Parse(int argc, char** argv) {
                                     {"late-ctime", no_argument, nullptr, 'l'},
                                     {"compare", required_argument, nullptr, 'c'},
                                     {"log", required_argument, nullptr, 'g'},
+                                    {"stamps", required_argument, nullptr, 't'},
                                     {"data", no_argument, nullptr, 'd'},
                                     {"backing", required_argument, nullptr, 'b'},
                                     {}};
@@ -97,6 +103,9 @@ std::optional<Options> Parse(int argc, char** argv) {
       case 'l':
         options.times = TimeRule::kLateCtime;
         break;
+      case 't':
+        options.stamp_writers = number;
+        break;
       case 'd':
         options.profile = Profile::kData;
         options.times = TimeRule::kNone;
@@ -114,7 +123,11 @@ std::optional<Options> Parse(int argc, char** argv) {
         return std::nullopt;
     }
   }
-  if (argc - optind != 2 || options.own + options.shared == 0) return std::nullopt;
+  if (options.stamp_writers > 0 && argc - optind == 1) {
+    options.mount = argv[optind];
+    return options;
+  }
+  if (argc - optind != 2 || options.stamp_writers > 0 || options.own + options.shared == 0) return std::nullopt;
   options.mount = argv[optind];
   options.bare = argv[optind + 1];
   return options;
@@ -148,11 +161,17 @@ bool CompareTrees(const std::string& mount, const std::string& bare, int64_t sin
   return !found;
 }
 
-Shared& MakeShared() {
+// Returns memory of all processes to come.
+template <typename T>
+T& MakeCommon() {
   void* const memory =
-      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) Fail("mmap");
-  auto& shared = *new (memory) Shared;
+  return *new (memory) T;
+}
+
+Shared& MakeShared() {
+  auto& shared = MakeCommon<Shared>();
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -183,14 +202,15 @@ uint64_t NowMs() {
   return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
-// Runs one process per task; returns whether all found nothing.
-bool RunAll(const std::vector<Task>& tasks, Shared& shared) {
+// Runs one process per task with `run`; returns whether all found nothing.
+template <typename AnyTask>
+bool RunAll(const std::vector<AnyTask>& tasks, std::atomic<bool>& stop, auto run) {
   std::vector<pid_t> children;
   fflush(stdout);
-  for (const Task& task : tasks) {
+  for (const AnyTask& task : tasks) {
     const pid_t child = fork();
     if (child < 0) Fail("fork");
-    if (child == 0) _exit(Worker(task, shared).Run() ? 0 : 1);
+    if (child == 0) _exit(run(task) ? 0 : 1);
     children.push_back(child);
   }
   bool good = true;
@@ -199,8 +219,36 @@ bool RunAll(const std::vector<Task>& tasks, Shared& shared) {
     if (waitpid(child, &status, 0) != child) Fail("waitpid");
     good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (WIFSIGNALED(status)) printf("a process was killed by signal %d\n", WTERMSIG(status));
-    if (!good) shared.stop.store(true);
+    if (!good) stop.store(true);
   }
+  return good;
+}
+
+bool RunAllStamps(const Options& options) {
+  Stamps& stamps = MakeCommon<Stamps>();
+  const std::string path = options.mount + "/stamps";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const std::string zeros(kStampWords * sizeof(uint64_t), '\0');
+  if (fd < 0 || pwrite(fd, zeros.data(), zeros.size(), 0) != static_cast<ssize_t>(zeros.size()) ||
+      fsync(fd) != 0) {
+    Fail(path);
+  }
+  close(fd);
+  std::vector<StampTask> tasks(2 * options.stamp_writers);
+  for (uint64_t i = 0; i < tasks.size(); ++i) {
+    tasks[i] = {path,
+                options.backing.empty() ? "" : options.backing + "/stamps",
+                options.seed,
+                options.stamp_writers,
+                i,
+                options.operations / tasks.size(),
+                options.plant};
+  }
+  const uint64_t began = NowMs();
+  const bool good = RunAll(tasks, stamps.stop,
+                           [&](const StampTask& task) { return RunStamps(task, stamps); });
+  printf("%lu writes and %lu reads in %lu ms\n", stamps.writes.load(), stamps.reads.load(),
+         NowMs() - began);
   return good;
 }
 
@@ -216,6 +264,7 @@ int Main(int argc, char** argv) {
   if (options.compare_since) {
     return CompareTrees(options.mount, options.bare, *options.compare_since, "at rest") ? 0 : 1;
   }
+  if (options.stamp_writers > 0) return RunAllStamps(options) ? 0 : 1;
   const int64_t since = time(nullptr);
   Shared& shared = MakeShared();
   std::vector<Task> tasks;
@@ -241,7 +290,8 @@ int Main(int argc, char** argv) {
     }
   }
   const uint64_t began = NowMs();
-  bool good = RunAll(tasks, shared);
+  bool good = RunAll(tasks, shared.stop,
+                     [&](const Task& task) { return Worker(task, shared).Run(); });
   PrintCounts(shared, NowMs() - began);
   std::string last;
   for (const Task& task : tasks) {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tests/differential/evict.h"
 #include "tests/differential/random.h"
 
 namespace salius::differential {
@@ -194,7 +195,7 @@ Result Side::Do(const Operation& o) {
     case Kind::kLinkFile:
       return LinkFile(o, base);
     case Kind::kEvict:
-      Evict(o);
+      Evict(files_[o.slot], backing_.empty() ? "" : backing_ + "/" + o.path.text);
       return {};
     case Kind::kSetXattr:
     case Kind::kGetXattr:
@@ -264,19 +265,6 @@ Result Side::Map(const Operation& o, int fd) {
   if (o.kind == Kind::kMapStore && o.flags != 0) result = ResultOf(msync(map, skipped + length, o.flags));
   munmap(map, skipped + length);
   return result;
-}
-
-// Only clean pages can be dropped, so the backing file is written back before. A file that is not
-// there yet, or no longer, is left alone.
-void Side::Evict(const Operation& o) const {
-  if (files_[o.slot] >= 0) posix_fadvise(files_[o.slot], 0, 0, POSIX_FADV_DONTNEED);
-  if (backing_.empty()) return;
-  const std::string path = backing_ + "/" + o.path.text;
-  const int fd = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return;
-  sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-  close(fd);
 }
 
 Result Side::DoFile(const Operation& o, int fd) {

@@ -65,8 +65,6 @@ class Side {
   Result TransferDirect(const Operation& operation, int fd);
   Result Map(const Operation& operation, int fd);
 
-  void Evict(const Operation& operation) const;
-
   int top_;
   const std::string backing_;  // may not be there yet: names are applied later
   int files_[kFiles];

@@ -20,6 +20,7 @@ from harness.run import binary
 
 DELAY_MS = 2
 REPLICAS = 2
+STAMP_WRITERS = 3  # and as many readers
 KINDS, DATA_KINDS = 40, 25  # that are drawn (drawer.cc)
 BOUND_S = 600  # for the operations of one test; tenfold with --long
 
@@ -78,11 +79,11 @@ class Data(DifferentialCase):
     """Mostly operations on data of few files, which drop its pages from memory all the time. The
     mount is on a model disk, so there are always writes that are not applied. Every fetch policy
     that the programs know; more than a hundred thousand operations in the ordinary run, millions
-    with --long."""
+    with --long. Then several writers and readers of one file, which do not wait for one another."""
 
     OPERATIONS = 160_000  # of all policies together
 
-    def run_policy(self, policy, options, operations):
+    def run_policy(self, options, operations):
         top = self.bare("ext4")
         disk = self.own(ModelDisk("--model", "ssd", size_mb=1024, directory="/dev/shm", mount_options="noatime"))
         with disk.at_once():
@@ -91,6 +92,9 @@ class Data(DifferentialCase):
         began = int(time.time())
         self.run_operations(operations, "--data", "--backing", rig.backing, "--own", 2, "--shared", 2, rig.path, top,
                             kinds=DATA_KINDS)
+        self.run_through("--stamps", STAMP_WRITERS, "--seed", self.rng.randrange(1 << 32), "--operations", operations // 2,
+                         "--backing", rig.backing, rig.path)
+        os.unlink(rig.file("stamps"))
         self.assertEqual("replicated", mount.status()["mode"])
         with disk.at_once():
             mount.umount()
@@ -104,7 +108,7 @@ class Data(DifferentialCase):
         for policy, words in options.items():
             with self.subTest(policy):
                 self.report("fetch=%s", policy)
-                self.run_policy(policy, words, self.count(self.OPERATIONS, 25 * self.OPERATIONS) // len(options))
+                self.run_policy(words, self.count(self.OPERATIONS, 25 * self.OPERATIONS) // len(options))
         if fetch.unknown():
             self.report(fetch.unknown())
 
@@ -137,6 +141,13 @@ class Controls(DifferentialCase):
             self.run_operations(60_000, self.bare(fs), self.bare(fs))
 
         self.run_operations(60_000, "--data", self.bare("ext4"), self.bare("ext4"), kinds=DATA_KINDS)
+
+    def test_one_write_left_out_is_found_by_a_reader(self):
+        for _ in range(3):
+            done = run("--operations", 20_000, "--plant", self.rng.randrange(1, 200), "--seed", self.rng.randrange(1 << 32),
+                       "--stamps", STAMP_WRITERS, self.bare("ext4"))
+            self.assertEqual(1, done.returncode, done.stdout)
+            self.assertIn("DIFFERENCE", done.stdout)
 
     def test_one_change_left_out_is_found(self):
         for words in ((), (), (), ("--data",), ("--data",)):
