@@ -13,6 +13,7 @@ fetch=blocking; bare ext4 is shown beside it.
 import collections
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -226,31 +227,58 @@ def measure(sizes):
                    *table_2(10_000)], True
 
 
+def _lines(works, begin, value):
+    """Returns {ground: [(x, operations a second)]} of the works whose name is `begin` and then x, as
+    value() reads it (None: another work)."""
+    points = {}
+    for each in works:
+        x = value(each.name[len(begin):]) if each.name.startswith(begin) else None
+        if x is not None:
+            for ground, seconds in each.seconds.items():
+                points.setdefault(ground, []).append((x, 1000 / seconds))
+    return {ground: sorted(line) for ground, line in points.items()}
+
+
+def _bytes(words):
+    found = re.fullmatch(r"(\d+) B", words)
+    return int(found.group(1)) if found else None
+
+
+def _share(words):
+    found = re.fullmatch(r"%d B(?:, memory ([0-9.]+) of the file)?" % FIXED_BYTES, words)
+    return float(found.group(1) or MEMORY) if found else None
+
+
 def plot(works, path):
-    """Writes a picture: operations a second, a row for each disk. Returns the file's name, or None
-    without Matplotlib."""
+    """Writes a picture: figure 10 in a row for each disk, with figure 13 behind it, and figure 11.
+    Returns the file's name, or None without Matplotlib."""
     pyplot = pyplot_or_none()
     if pyplot is None:
         print("skipped: the plot: no python3-matplotlib")
         return None
-    figure, panels = pyplot.subplots(len(DISKS), len(WRITES), figsize=(4.2 * len(WRITES), 3.4 * len(DISKS)), squeeze=False,
+    rows = [*((disk, _bytes, "bytes of an operation") for disk in DISKS.values()),
+            (DISKS["hard-disk"], _share, "memory, share of the file; %d B" % FIXED_BYTES)]
+    figure, panels = pyplot.subplots(len(rows), len(WRITES) + 1, figsize=(4 * (len(WRITES) + 1), 3.2 * len(rows)), squeeze=False,
                                      layout="constrained")
-    for row, disk in zip(panels, DISKS.values()):
+    for row, (disk, value, words) in zip(panels, rows):
         for axes, pattern in zip(row, WRITES):
-            points = {}
-            for each in works:
-                words = each.name.split(", ")
-                if len(words) == 3 and words[:2] == [disk, pattern]:
-                    for ground, seconds in each.seconds.items():
-                        points.setdefault(ground, []).append((int(words[2].split()[0]), 1000 / seconds))
-            for ground, line in points.items():
+            for ground, line in _lines(works, "%s, %s, " % (disk, pattern), value).items():
                 axes.plot(*zip(*line), marker="o", label=ground)
             axes.set_yscale("log")
-            axes.set_title("%s, %s" % (pattern, disk), fontsize=8)
-            axes.set_xlabel("bytes of an operation", fontsize=7)
-    panels[0][0].set_ylabel("operations a second")
-    panels[0][0].legend(fontsize=6)
+            axes.set_title("%s, %s" % (pattern, disk), fontsize=9)
+            axes.set_xlabel(words, fontsize=8)
+        row[0].set_ylabel("operations a second")
+        if value is _share:
+            row[-1].set_axis_off()
+            continue
+        for number, name in enumerate(TRACES):
+            seconds = next(each.seconds for each in works if each.name == "%s, %s" % (disk, name))
+            row[-1].bar([i + 0.4 * number for i in range(len(seconds))], list(seconds.values()), 0.4, label=name)
+        row[-1].set_xticks(range(len(seconds)), list(seconds), rotation=30, ha="right", fontsize=7)
+        row[-1].set_title("trace, %s: ms of an operation" % disk, fontsize=9)
+        row[-1].legend(fontsize=7)
+    panels[0][0].legend(fontsize=7)
     figure.suptitle(TITLE)
-    figure.savefig(path, dpi=90)
+    figure.savefig(path, dpi=80)
     pyplot.close(figure)
     return os.path.basename(path)
