@@ -91,27 +91,74 @@ absl::Status ControlService::PersistPromises(const VolumeId& volume) {
       absl::StrFormat("this replica cannot keep a promise: %s", Sv(kept.message())));
 }
 
+grpc::Status ControlService::Note(CallKind kind, const grpc::ServerContext* context,
+                                  const std::string& volume, Epoch epoch, grpc::Status status,
+                                  std::string refused) {
+  if (!status.ok()) refused = status.error_message();
+  calls_.Add({.at_unix_ms = static_cast<uint64_t>(clock_.RealtimeNanos() / 1'000'000),
+              .kind = kind,
+              .accepted = status.ok() && refused.empty(),
+              .volume = volume,
+              .epoch = epoch,
+              .peer = PeerAddress(context),
+              .reason = std::move(refused)});
+  return status;
+}
+
 grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
                                          control::OpenSessionResponse* response) {
+  return Note(CallKind::kOpen, context, request->volume(), request->epoch(),
+              DoOpen(context, *request, response));
+}
+
+grpc::Status ControlService::Fence(grpc::ServerContext* context,
+                                   const control::FenceRequest* request,
+                                   control::FenceResponse* response) {
+  grpc::Status status = DoFence(context, *request, response);
+  std::string refused;
+  if (status.ok() && !response->accepted()) {
+    refused = absl::StrFormat("promised is epoch %d, the session's epoch is %d",
+                              response->promised_epoch(), response->inventory().epoch());
+  }
+  return Note(CallKind::kFence, context, request->volume(), request->epoch(), std::move(status),
+              std::move(refused));
+}
+
+grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
+                                        const control::DropVolumeRequest* request,
+                                        control::DropVolumeResponse* response) {
+  return Note(CallKind::kDrop, context, request->volume(), request->epoch(),
+              DoDrop(context, *request, response));
+}
+
+grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
+                                          const control::ForgetVolumeRequest* request,
+                                          control::ForgetVolumeResponse* response) {
+  return Note(CallKind::kForget, context, request->volume(), 0,
+              DoForget(context, *request, response));
+}
+
+grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
+                                    const control::OpenSessionRequest& request,
+                                    control::OpenSessionResponse* response) {
   if (stopping_.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   SessionParams params;
   params.volume = *volume;
-  params.epoch = request->epoch();
-  params.session = request->session();
-  params.base = request->base();
-  params.tau_ms = request->tau_ms();
-  params.k = request->k();
-  params.memory_bytes = request->memory_bytes();
+  params.epoch = request.epoch();
+  params.session = request.session();
+  params.base = request.base();
+  params.tau_ms = request.tau_ms();
+  params.k = request.k();
+  params.memory_bytes = request.memory_bytes();
   const std::string peer = PeerAddress(context);
   params.peer = PeerIdOf(peer);
-  const bool multicast = !request->multicast().empty();
+  const bool multicast = !request.multicast().empty();
   absl::MutexLockMaybe joining(multicast ? &joining_ : nullptr);
   if (multicast) {
-    const absl::StatusOr<std::string> joined =
-        loop_.Join(request->multicast(), peer);
+    const absl::StatusOr<std::string> joined = loop_.Join(request.multicast(), peer);
     if (!joined.ok()) return ToGrpc(joined.status());
     params.multicast = *joined;
   }
@@ -137,15 +184,15 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Fence(grpc::ServerContext* context,
-                                   const control::FenceRequest* request,
-                                   control::FenceResponse* response) {
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+grpc::Status ControlService::DoFence(grpc::ServerContext* context,
+                                     const control::FenceRequest& request,
+                                     control::FenceResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   absl::StatusOr<Acceptor::FenceResult> fence;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    fence = acceptor_.acceptor.Fence(*volume, request->epoch(), request->token(),
+    fence = acceptor_.acceptor.Fence(*volume, request.epoch(), request.token(),
                                      PeerIdOf(PeerAddress(context)));
     // Under the same lock: the inventory lists the records that are held behind the fence.
     FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
@@ -154,14 +201,14 @@ grpc::Status ControlService::Fence(grpc::ServerContext* context,
   }
   if (!fence.ok()) {
     SLOG_WARN("fence of volume {} with epoch {} by {} refused: {}", volume->ToString(),
-              request->epoch(), Asked(context), Sv(fence.status().message()));
+              request.epoch(), Asked(context), Sv(fence.status().message()));
     return ToGrpc(fence.status());
   }
   if (fence->accepted) {
     if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   }
   SLOG_WARN("fence of volume {} with epoch {} by {}: {}, promised is {}, the session's epoch is {}",
-            volume->ToString(), request->epoch(), Asked(context),
+            volume->ToString(), request.epoch(), Asked(context),
             fence->accepted ? "accepted" : "refused", fence->promised_epoch,
             response->inventory().epoch());
   response->set_store(promises_.id());
@@ -186,9 +233,15 @@ grpc::Status ControlService::Inventory(grpc::ServerContext*,
 grpc::Status ControlService::Fetch(grpc::ServerContext* context,
                                    const control::FetchRequest* request,
                                    grpc::ServerWriter<control::FetchResponse>* writer) {
-  const grpc::Status status = FetchTo(
+  grpc::Status status = FetchTo(
       *request, [writer](const control::FetchResponse& message) { return writer->Write(message); });
-  return context->IsCancelled() ? grpc::Status::CANCELLED : status;
+  if (context->IsCancelled()) status = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  SLOG_INFO("volume {}: records of epoch {} above {} {} {}{}",
+            volume.ok() ? volume->ToString() : "?", request->epoch(), request->after(),
+            status.ok() ? "read by" : "not read by", Asked(context),
+            status.ok() ? "" : ": " + status.error_message());
+  return Note(CallKind::kFetch, context, request->volume(), request->epoch(), std::move(status));
 }
 
 grpc::Status ControlService::FetchTo(
@@ -233,38 +286,38 @@ grpc::Status ControlService::FetchTo(
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
-                                        const control::DropVolumeRequest* request,
-                                        control::DropVolumeResponse* response) {
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+grpc::Status ControlService::DoDrop(grpc::ServerContext* context,
+                                    const control::DropVolumeRequest& request,
+                                    control::DropVolumeResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   absl::StatusOr<uint64_t> freed;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    freed = acceptor_.acceptor.DropVolume(*volume, request->epoch(), request->session());
+    freed = acceptor_.acceptor.DropVolume(*volume, request.epoch(), request.session());
   }
   if (!freed.ok()) {
     SLOG_WARN("volume {}: drop of epochs up to {} refused to {}: {}", volume->ToString(),
-              request->epoch(), Asked(context), Sv(freed.status().message()));
+              request.epoch(), Asked(context), Sv(freed.status().message()));
     return ToGrpc(freed.status());
   }
   SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
-            request->epoch(), Asked(context), *freed);
+            request.epoch(), Asked(context), *freed);
   // A session too many in the file does no harm: not a reason to fail.
   static_cast<void>(PersistPromises(*volume));
   response->set_bytes_freed(*freed);
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
-                                          const control::ForgetVolumeRequest* request,
-                                          control::ForgetVolumeResponse* response) {
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+grpc::Status ControlService::DoForget(grpc::ServerContext* context,
+                                      const control::ForgetVolumeRequest& request,
+                                      control::ForgetVolumeResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   absl::StatusOr<Acceptor::Forgotten> forgotten;
   {
     absl::MutexLock lock(&acceptor_.mutex);
-    forgotten = acceptor_.acceptor.Forget(clock_.MonotonicNanos(), *volume, request->force());
+    forgotten = acceptor_.acceptor.Forget(clock_.MonotonicNanos(), *volume, request.force());
   }
   if (!forgotten.ok()) {
     SLOG_WARN("volume {}: not forgotten for {}: {}", volume->ToString(), Asked(context),
@@ -273,7 +326,7 @@ grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
   }
   if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   SLOG_WARN("volume {}: forgotten for {}{}, {} bytes, promised was {}", volume->ToString(),
-            Asked(context), request->force() ? " by force" : "", forgotten->bytes,
+            Asked(context), request.force() ? " by force" : "", forgotten->bytes,
             forgotten->promised);
   response->set_known(forgotten->known);
   response->set_bytes_freed(forgotten->bytes);
@@ -305,6 +358,16 @@ grpc::Status ControlService::Status(grpc::ServerContext*, const control::Replica
     volume->set_memory_bytes(status.memory_bytes);
     volume->set_silent_s(static_cast<uint64_t>(status.silent_ns / 1'000'000'000));
     volume->set_peer(PeerText(status.peer));
+  }
+  for (const CallEntry& entry : calls_.Recent()) {
+    control::ReplicaStatusResponse::Call* const call = response->add_calls();
+    call->set_at_unix_ms(entry.at_unix_ms);
+    call->set_kind(std::string(CallName(entry.kind)));
+    call->set_accepted(entry.accepted);
+    call->set_volume(entry.volume);
+    call->set_epoch(entry.epoch);
+    call->set_peer(entry.peer);
+    call->set_reason(entry.reason);
   }
   return grpc::Status::OK;
 }

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "proto/control.grpc.pb.h"
+#include "replica/call_log.h"
 #include "replica/promise_keeper.h"
 #include "replica/receive_loop.h"
 #include "replica/shared_acceptor.h"
@@ -49,6 +50,19 @@ class ControlService final : public control::Replica::Service {
                       control::ReplicaStatusResponse* response) override;
 
  private:
+  // Do the work of the calls. The callers note it in `calls_`.
+  grpc::Status DoOpen(grpc::ServerContext* context, const control::OpenSessionRequest& request,
+                      control::OpenSessionResponse* response);
+  grpc::Status DoFence(grpc::ServerContext* context, const control::FenceRequest& request,
+                       control::FenceResponse* response);
+  grpc::Status DoDrop(grpc::ServerContext* context, const control::DropVolumeRequest& request,
+                      control::DropVolumeResponse* response);
+  grpc::Status DoForget(grpc::ServerContext* context, const control::ForgetVolumeRequest& request,
+                        control::ForgetVolumeResponse* response);
+  // Notes a call of the caller of `context`, and returns its status. `refused`: the reason for a
+  // call that is refused with the status OK; empty: none.
+  grpc::Status Note(CallKind kind, const grpc::ServerContext* context, const std::string& volume,
+                    Epoch epoch, grpc::Status status, std::string refused = "");
   // Writes the promises; call it before an answer that promises something. UNAVAILABLE when they
   // are not on the disk.
   absl::Status PersistPromises(const VolumeId& volume);
@@ -60,6 +74,7 @@ class ControlService final : public control::Replica::Service {
   const std::string version_;
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
+  CallLog calls_;
   std::atomic<bool> stopping_{false};
   absl::Mutex joining_;  // held from the joining of a group until a session names it
 };

@@ -163,6 +163,21 @@ Json DirectJson(const control::VolumeStatusResponse& status) {
               {"early_end", direct.early_end()}};
 }
 
+// Appends a line for a control call.
+void AppendCall(std::string& text, const control::ReplicaStatusResponse::Call& call) {
+  absl::StrAppendFormat(
+      &text, "  %s  %s %s%s by %s%s%s\n", TimeText(call.at_unix_ms()), call.kind(),
+      VolumeText(call.volume()), call.epoch() > 0 ? absl::StrFormat(" epoch %u", call.epoch()) : "",
+      call.peer().empty() ? "-" : call.peer(), call.accepted() ? "" : ": REFUSED, ", call.reason());
+}
+
+Json CallJson(const control::ReplicaStatusResponse::Call& call) {
+  return Json{{"at_unix_ms", call.at_unix_ms()}, {"kind", call.kind()},
+              {"accepted", call.accepted()},     {"volume", VolumeText(call.volume())},
+              {"epoch", call.epoch()},           {"peer", call.peer()},
+              {"reason", call.reason()}};
+}
+
 Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
   const control::VolumeInventory& held = volume.inventory();
   return Json{{"volume", VolumeText(volume.volume())},
@@ -446,12 +461,16 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
                             held.promised_epoch());
     }
   }
+  if (status.calls_size() > 0) absl::StrAppend(&text, "last control calls:\n");
+  for (const auto& call : status.calls()) AppendCall(text, call);
   return Printable(std::move(text), NewLines::kKeep);  // texts come from a peer
 }
 
 std::string ReplicaJson(const std::string& address, const control::ReplicaStatusResponse& status) {
   Json volumes = Json::array();
   for (const auto& volume : status.volumes()) volumes.push_back(InventoryJson(volume));
+  Json calls = Json::array();
+  for (const auto& call : status.calls()) calls.push_back(CallJson(call));
   return JsonLine({{"address", address},
                    {"incarnation", Incarnation16(status.incarnation())},
                    {"version", status.version()},
@@ -465,7 +484,8 @@ std::string ReplicaJson(const std::string& address, const control::ReplicaStatus
                    {"promises", status.promises()},
                    {"promises_most", status.promises_most()},
                    {"store", Incarnation16(status.store())},
-                   {"volumes", volumes}});
+                   {"volumes", volumes},
+                   {"calls", calls}});
 }
 
 }  // namespace salius::cli

@@ -108,7 +108,7 @@ OfflineStatus Offline() {
 
 TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
   const std::vector<Fields> page = TablesOfThePage();
-  ASSERT_EQ(page.size(), 10u);
+  ASSERT_EQ(page.size(), 11u);
   const Struct mounted = Parse(MountedJson(Mounted()));
   EXPECT_EQ(FieldsOf(mounted), page[0]);
   EXPECT_EQ(FieldsOf(FirstOf(mounted, "recoveries")), page[1]);
@@ -122,9 +122,11 @@ TEST(StatusJsonTest, ThePageAndTheProgramNameTheSameFields) {
   EXPECT_EQ(FieldsOf(Parse(ErrorJson("hung", 7, "why"))), page[7]);
   control::ReplicaStatusResponse replica;
   replica.add_volumes();
+  replica.add_calls();
   const Struct shown = Parse(ReplicaJson("a:7400", replica));
   EXPECT_EQ(FieldsOf(shown), page[8]);
   EXPECT_EQ(FieldsOf(FirstOf(shown, "volumes")), page[9]);
+  EXPECT_EQ(FieldsOf(FirstOf(shown, "calls")), page[10]);
 }
 
 TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {

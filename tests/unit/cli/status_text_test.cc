@@ -244,6 +244,27 @@ TEST(StatusTextTest, ReplicaShowsItsVolumesAndAlarms) {
   EXPECT_TRUE(Contains(ReplicaJson("a:7400", status), "\"overdue\":true"));
 }
 
+TEST(StatusTextTest, ReplicaShowsTheLastControlCalls) {
+  control::ReplicaStatusResponse status;
+  EXPECT_FALSE(Contains(ReplicaText("a:7400", status), "control calls"));
+  auto* const refused = status.add_calls();
+  refused->set_at_unix_ms(1'000);
+  refused->set_kind("fence");
+  refused->set_volume(std::string(16, '\x22'));
+  refused->set_epoch(7);
+  refused->set_peer("10.0.0.1:99");
+  refused->set_reason("promised is epoch 8");
+  auto* const accepted = status.add_calls();
+  accepted->set_kind("forget");
+  accepted->set_accepted(true);
+  const std::string text = ReplicaText("a:7400", status);
+  EXPECT_TRUE(Contains(text,
+                       "1970-01-01T00:00:01Z  fence 22222222-2222-2222-2222-222222222222 epoch 7 "
+                       "by 10.0.0.1:99: REFUSED, promised is epoch 8\n"))
+      << text;
+  EXPECT_TRUE(Contains(text, " by -\n")) << text;
+}
+
 TEST(StatusTextTest, ControlCharactersOfAPeerAreNotPrinted) {
   control::ReplicaStatusResponse replica;
   replica.set_version("1\x1b[2J\x7f");

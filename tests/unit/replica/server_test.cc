@@ -231,6 +231,45 @@ TEST_F(ServerTest, StatusAndDropVolume) {
   EXPECT_EQ(status().volumes_size(), 0);
 }
 
+TEST_F(ServerTest, StatusListsTheLastControlCalls) {
+  StartWithSession();
+  control::FenceRequest fence;
+  fence.set_volume(ReplicaClient::Bytes(TestVolume()));
+  fence.set_token(9);
+  control::FenceResponse fenced;
+  for (const Epoch epoch : {5, 4}) {  // The second is below the promise.
+    fence.set_epoch(epoch);
+    grpc::ClientContext context;
+    ASSERT_TRUE(client_->stub().Fence(&context, fence, &fenced).ok());
+    ASSERT_EQ(fenced.accepted(), epoch == 5);
+  }
+  ASSERT_FALSE(client_->Open().ok()) << "fenced";
+  ASSERT_FALSE(client_->Fetch(3).status.ok()) << "no such epoch";
+  ASSERT_TRUE(client_->Fetch(1).status.ok());
+  control::DropVolumeRequest drop;
+  control::DropVolumeResponse dropped;
+  grpc::ClientContext without_volume, status_call, forget_call;
+  ASSERT_FALSE(client_->stub().DropVolume(&without_volume, drop, &dropped).ok());
+  control::ForgetVolumeRequest forget;
+  forget.set_volume(fence.volume());
+  forget.set_force(true);
+  control::ForgetVolumeResponse forgotten;
+  ASSERT_TRUE(client_->stub().ForgetVolume(&forget_call, forget, &forgotten).ok());
+  control::ReplicaStatusResponse status;
+  ASSERT_TRUE(client_->stub().Status(&status_call, control::ReplicaStatusRequest(), &status).ok());
+  std::string calls;
+  for (const auto& call : status.calls()) {
+    absl::StrAppend(&calls, call.kind(), " ", call.epoch(), call.accepted() ? " yes" : " no", "\n");
+    EXPECT_EQ(call.peer().rfind("127.0.0.1:", 0), 0u) << call.peer();
+    EXPECT_EQ(call.accepted(), call.reason().empty()) << call.reason();
+    EXPECT_EQ(call.volume(), call.kind() == "drop" ? "" : fence.volume());
+    EXPECT_GT(call.at_unix_ms(), 0u);
+  }
+  EXPECT_EQ(calls,
+            "forget 0 yes\ndrop 0 no\nfetch 1 yes\nfetch 3 no\nopen 1 no\nfence 4 no\n"
+            "fence 5 yes\nopen 1 yes\n");
+}
+
 TEST_F(ServerTest, RefusedSessionSaysWhy) {
   StartWithSession();
   const grpc::Status status = client_->Open(ReplicaClient::SessionRequest(1, 78));

@@ -1,0 +1,59 @@
+#include "replica/call_log.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace salius {
+namespace {
+
+constexpr std::array<std::string_view, kCallKinds> kNames = {"open", "fetch", "fence", "drop",
+                                                             "forget"};
+
+size_t IndexOf(CallKind kind, bool accepted) {
+  return 2 * static_cast<size_t>(kind) + (accepted ? 1 : 0);
+}
+
+void Shorten(std::string& text) {
+  if (text.size() > CallLog::kMaxText) text.resize(CallLog::kMaxText);
+}
+
+}  // namespace
+
+std::string_view CallName(CallKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+CallLog::CallLog() {
+  for (size_t kind = 0; kind < kCallKinds; ++kind) {
+    for (const bool accepted : {false, true}) {
+      calls_[IndexOf(static_cast<CallKind>(kind), accepted)].total = &GetCounter(
+          "salius_replica_control_calls_total", "Control calls, by kind and result",
+          {{"kind", std::string(kNames[kind])}, {"result", accepted ? "accepted" : "refused"}});
+    }
+  }
+}
+
+void CallLog::Add(CallEntry entry) {
+  for (std::string* const text : {&entry.volume, &entry.peer, &entry.reason}) Shorten(*text);
+  absl::MutexLock lock(&mutex_);
+  Calls& calls = calls_[IndexOf(entry.kind, entry.accepted)];
+  calls.total->Increment();
+  if (calls.last.size() == kKept) calls.last.pop_front();
+  calls.last.push_back({added_++, std::move(entry)});
+}
+
+std::vector<CallEntry> CallLog::Recent() const {
+  std::vector<Numbered> recent;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const Calls& calls : calls_) {
+      recent.insert(recent.end(), calls.last.begin(), calls.last.end());
+    }
+  }
+  std::sort(recent.begin(), recent.end(),
+            [](const Numbered& a, const Numbered& b) { return a.number > b.number; });
+  std::vector<CallEntry> entries;
+  entries.reserve(recent.size());
+  for (Numbered& one : recent) entries.push_back(std::move(one.entry));
+  return entries;
+}
+
+}  // namespace salius
