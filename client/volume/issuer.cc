@@ -266,7 +266,12 @@ absl::Status Issuer::AwaitNode(Node& node) {
     absl::MutexLock lock(&node.state);
     last = LastUnapplied(node.seen_records());
   }
-  return last == 0 ? absl::OkStatus() : AsDataError(AwaitApplied(last));
+  if (last == 0) return absl::OkStatus();
+  CountWait();
+  SALIUS_RETURN_IF_ERROR(AsDataError(stream_->WaitDurable(last)));
+  stream_->TryApply();
+  // Records of other files, before these, may still wait for their pages.
+  return IsApplied(node) ? absl::OkStatus() : AsDataError(stream_->WaitApplied(last));
 }
 
 absl::Status Issuer::AwaitNodeBriefly(Node& node) {
@@ -277,7 +282,8 @@ absl::Status Issuer::AwaitNodeBriefly(Node& node) {
   }
   if (last == 0) return absl::OkStatus();
   const absl::Status applied = stream_->WaitAppliedFor(last, kBriefNs);
-  return absl::IsDeadlineExceeded(applied) ? applied : AsDataError(applied);
+  if (!absl::IsDeadlineExceeded(applied)) return AsDataError(applied);
+  return IsApplied(node) ? absl::OkStatus() : applied;
 }
 
 bool Issuer::IsApplied(Node& node) {
