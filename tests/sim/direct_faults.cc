@@ -319,6 +319,7 @@ void DirectSim::OnKill(const DirectMachine::Thread& thread) {
   calls_.erase(thread.number);
   writing_.erase(thread.number);
   going_back_.erase(thread.number);
+  using_.erase(thread.number);
   if (recovering_) return;
   Say("thread %d dies, %s", thread.number, std::string(thread.doing));
   if (!thread.doing.empty()) Count(thread.doing);

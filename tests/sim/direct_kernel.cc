@@ -154,6 +154,7 @@ int DirectKernel::SyncFs() {
   const auto share = time / (files.size() + 1) + 1;
   for (const int fd : files) {
     machine_.Sleep(static_cast<int64_t>(random_.Below(share)));
+    if (std::find(files_.begin(), files_.end(), fd) == files_.end()) continue;  // it was removed
     SALIUS_CHECK_OK(backing_.Fsync(fd));
   }
   machine_.Sleep(static_cast<int64_t>(share));

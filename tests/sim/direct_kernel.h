@@ -50,6 +50,7 @@ class DirectKernel {
   // Sets the descriptors of all files outside of .salius.
   void SetFiles(std::vector<int> files) { files_ = std::move(files); }
   void AddFile(int fd) { files_.push_back(fd); }
+  void RemoveFile(int fd) { std::erase(files_, fd); }
   // Sets the number of CPUs on which processes may run.
   void SetCpus(int cpus) { cpus_ = cpus; }
   int cpus() const { return cpus_; }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "client/direct/window/file_table.h"
 #include "client/direct/window/robust_lock.h"
 #include "common/check.h"
 #include "log/record.h"
@@ -63,6 +64,7 @@ void DirectSim::RunThread(Program& program) {
     if (ending_ || random_.Chance(0.004)) return;  // it exits
     DrawFate(program);
     DoOne(program);
+    using_.erase(machine_.running().number);
   }
 }
 
@@ -93,6 +95,7 @@ DirectSim::SimFile& DirectSim::NewFile() {
 }
 
 direct::File DirectSim::HandleOf(Program& program, SimFile& file, bool made) {
+  using_[machine_.running().number] = &file;
   const auto known = program.handles.find(&file);
   if (known != program.handles.end()) return known->second;
   Doing("killed while it opens");
@@ -113,9 +116,31 @@ void DirectSim::DoOne(Program& program) {
     HandleOf(program, file, true);
     return Write(program, file, true);
   }
-  if (kind < 96) return WriteUnlogged(program, AnyFile());
+  if (kind < 95) return WriteUnlogged(program, AnyFile());
+  if (kind < 96) return Replace(program);
   if (kind < 98) return SyncAll(program);
   return Fork(program);
+}
+
+void DirectSim::Replace(Program& program) {
+  SimFile& old = AnyFile();
+  const bool in_use = std::any_of(using_.begin(), using_.end(), [&](const auto& use) {
+    return use.second == nullptr || use.second == &old;
+  });
+  if (in_use) return Sync(program, old);
+  Say("thread %d removes %s", machine_.running().number, old.name);
+  for (const auto& each : programs_) each->handles.erase(&old);  // they close it
+  SALIUS_CHECK_OK(backing_.Unlink(backing_.root(), old.name, 0));
+  kernel_.RemoveFile(old.fd.get());
+  std::erase_if(files_, [&](const auto& file) { return file.get() == &old; });
+  SimFile& file = NewFile();
+  const auto status = backing_.Stat(file.fd.get());
+  SALIUS_CHECK_OK(status);
+  if (direct::FindFile(window_, status->st_ino) != direct::kNoFile) {
+    Count("inode number used again");
+  }
+  HandleOf(program, file, true);
+  Write(program, file, true);
 }
 
 void DirectSim::Write(Program& program, SimFile& file, bool sync) {
@@ -230,6 +255,7 @@ void DirectSim::Sync(Program& program, SimFile& file) {
 }
 
 void DirectSim::SyncAll(Program& program) {
+  using_[machine_.running().number] = nullptr;
   std::vector<Covered> covered;
   for (const auto& file : files_) covered.push_back({file.get(), file->ledger.Newest()});
   const bool was_dead = !CoordinatorLives();

@@ -43,6 +43,7 @@ MemoryBacking::Options BackingOptions() {
   MemoryBacking::Options options;
   options.block_bytes = DirectLedger::kCellBytes;
   options.exact_syncs = true;
+  options.reuse_inodes = true;
   return options;
 }
 
@@ -282,6 +283,7 @@ void DirectSim::EndSession(End end) {
   calls_.clear();
   writing_.clear();
   going_back_.clear();
+  using_.clear();
 }
 
 Outcome DirectSim::Run() {

@@ -141,6 +141,8 @@ class DirectSim : public DirectCoordinator::World {
   void Fork(Program& parent);
   SimFile& AnyFile();
   SimFile& NewFile();
+  // Removes a file that no call uses, and makes another one.
+  void Replace(Program& program);
   direct::File HandleOf(Program& program, SimFile& file, bool made);
   void DoOne(Program& program);
   void Write(Program& program, SimFile& file, bool sync);
@@ -221,6 +223,7 @@ class DirectSim : public DirectCoordinator::World {
   bool recovering_ = false;         // there is no session
   std::map<uint32_t, Call> calls_;       // by thread
   std::map<uint32_t, Writing> writing_;  // by thread
+  std::map<uint32_t, const SimFile*> using_;  // by thread; null: all files
   std::map<uint32_t, std::vector<GoesBack>> going_back_;  // by thread
   std::vector<Loss> losses_;        // per replica
   std::vector<std::optional<Seq>> put_back_at_;  // per replica: issued at that time

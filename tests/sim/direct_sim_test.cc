@@ -49,6 +49,7 @@ constexpr std::string_view kCases[] = {
     // Around it.
     "amnesia",
     "memory put back",
+    "inode number used again",
     "drained",
     "fork",
     "leader taken over",

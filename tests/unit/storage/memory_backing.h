@@ -53,6 +53,7 @@ class MemoryBacking final : public Backing {
     // A sync of a file brings it to the disk alone: its name follows with a sync of a directory,
     // which brings no data.
     bool exact_syncs = false;
+    bool reuse_inodes = false;  // a new object gets the lowest inode number that is free
   };
   // Kinds of calls.
   enum class Call {
@@ -250,6 +251,8 @@ class MemoryBacking final : public Backing {
   // memory_backing.cc
   // Counts a call. Returns the error that a test planned for it.
   absl::Status Begin(Call call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether they are one object. Inode numbers may be used again, times of birth are not.
+  static bool IsSame(const Inode& a, const Inode& b);
   void BringToDisk(WriteBack what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Return the open descriptor, or its object; null when it is not open.
   Open* Find(int fd) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -49,6 +49,10 @@ void MemoryBacking::OnEachCall(std::function<Turn(Call)> decide) {
   decide_ = std::move(decide);
 }
 
+bool MemoryBacking::IsSame(const Inode& a, const Inode& b) {
+  return a.btime.tv_sec == b.btime.tv_sec && a.btime.tv_nsec == b.btime.tv_nsec;
+}
+
 void MemoryBacking::BringToDisk(WriteBack what) {
   if (what == WriteBack::kNothing) return;
   Tree next = now_;
@@ -56,8 +60,8 @@ void MemoryBacking::BringToDisk(WriteBack what) {
     for (auto& [ino, inode] : next.inodes) {
       if (!S_ISREG(inode.mode)) continue;
       const auto before = disk_.inodes.find(ino);
-      inode.data =
-          before == disk_.inodes.end() ? SparseFile(options_.block_bytes) : before->second.data;
+      const bool there = before != disk_.inodes.end() && IsSame(before->second, inode);
+      inode.data = there ? before->second.data : SparseFile(options_.block_bytes);
     }
   }
   disk_ = std::move(next);
@@ -74,6 +78,7 @@ void MemoryBacking::WriteBackBlocks(const std::function<bool()>& chosen) {
   for (auto& [ino, inode] : disk_.inodes) {
     const auto now = now_.inodes.find(ino);
     if (now == now_.inodes.end() || !S_ISREG(inode.mode)) continue;
+    if (!IsSame(now->second, inode)) continue;
     const SparseFile& data = now->second.data;
     if (data.size() < inode.data.size() && chosen()) inode.data.Resize(data.size());
     for (uint64_t at = 0; at < data.size(); at += block.size()) {
@@ -109,6 +114,10 @@ absl::Status MemoryBacking::Fsync(int fd) {
     return absl::OkStatus();
   }
   auto kept = disk_.inodes.find(inode.ino);
+  if (kept != disk_.inodes.end() && !IsSame(kept->second, inode)) {
+    BringToDisk(WriteBack::kJournal);  // with the end of the object that had its number
+    kept = disk_.inodes.find(inode.ino);
+  }
   if (kept == disk_.inodes.end()) {
     if (!options_.exact_syncs) return absl::OkStatus();
     kept = disk_.inodes.emplace(inode.ino, Inode(options_.block_bytes)).first;

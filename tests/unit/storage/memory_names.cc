@@ -33,7 +33,8 @@ absl::StatusOr<MemoryBacking::Inode*> MemoryBacking::NewInode(const Inode& dir, 
     return Error(ENOSPC, "new object");
   }
   Inode inode(options_.block_bytes);
-  inode.ino = next_ino_++;
+  inode.ino = options_.reuse_inodes ? kRootIno + 1 : next_ino_++;
+  while (options_.reuse_inodes && now_.inodes.count(inode.ino) > 0) ++inode.ino;
   inode.mode = mode;
   if ((dir.mode & S_ISGID) != 0) {
     inode.gid = dir.gid;
