@@ -13,8 +13,12 @@ size_t IndexOf(CallKind kind, bool accepted) {
   return 2 * static_cast<size_t>(kind) + (accepted ? 1 : 0);
 }
 
+// Cuts a text of UTF-8 between two characters: gRPC refuses a message with a part of one.
 void Shorten(std::string& text) {
-  if (text.size() > CallLog::kMaxText) text.resize(CallLog::kMaxText);
+  if (text.size() <= CallLog::kMaxText) return;
+  size_t size = CallLog::kMaxText;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  text.resize(size);
 }
 
 }  // namespace

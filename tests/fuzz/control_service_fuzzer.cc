@@ -27,6 +27,7 @@
 #include "recovery/agree/answers.h"
 #include "recovery/agree/record_set.h"
 #include "replica/arena.h"
+#include "replica/call_log.h"
 #include "replica/control_service.h"
 #include "replica/multicast_group.h"
 #include "tests/fuzz/fuzz_util.h"
@@ -111,6 +112,8 @@ class Replica {
     for (const auto& volume : status.volumes()) {
       state[volume.volume()] = volume.SerializeAsString();
     }
+    SALIUS_CHECK(static_cast<size_t>(status.calls_size()) <= 2 * kCallKinds * CallLog::kKept);
+    status.clear_calls();
     status.clear_volumes();
     status.clear_free_bytes();
     status.clear_granted_bytes();

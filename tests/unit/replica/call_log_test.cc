@@ -72,5 +72,16 @@ TEST(CallLog, LongTextsOfACallerAreCut) {
   EXPECT_EQ(log.Recent()[0].reason.size(), CallLog::kMaxText);
 }
 
+TEST(CallLog, LongTextIsCutBetweenCharacters) {
+  CallLog log;
+  CallEntry entry = Call(CallKind::kOpen, false, 1);
+  entry.reason = "a";
+  for (int i = 0; i < 100; ++i) entry.reason += "\xe2\x82\xac";  // Three bytes each.
+  log.Add(entry);
+  const std::string reason = log.Recent()[0].reason;
+  EXPECT_EQ(reason.size(), 1u + 66 * 3);
+  EXPECT_EQ(entry.reason.rfind(reason, 0), 0u);
+}
+
 }  // namespace
 }  // namespace salius
