@@ -333,7 +333,10 @@ absl::Status VerifyError(X509_STORE_CTX& context, const std::vector<X509Ptr>& ro
                          int64_t now_s) {
   const int error = X509_STORE_CTX_get_error(&context);
   X509* const at = X509_STORE_CTX_get_current_cert(&context);
-  SALIUS_CHECK(at != nullptr) << X509_verify_cert_error_string(error);
+  if (at == nullptr) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the certificate cannot be trusted: %s", X509_verify_cert_error_string(error)));
+  }
   const std::string subject = CommonName(X509_get_subject_name(at));
   switch (error) {
     case X509_V_ERR_CERT_HAS_EXPIRED: {
