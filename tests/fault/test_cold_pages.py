@@ -76,3 +76,14 @@ class ColdPages(Case):
         self.rig_.mount_.umount()
         with open(self.rig_.backing_file("f"), "rb") as f:
             self.assertEqual(f.read(), self.content)
+
+    def test_lazy_fetch_is_made_in_time_for_a_checkpoint(self):
+        self.rig_.mount("fetch=lazy,tau=2s").wait_whole()
+        self.cool()
+        fd = os.open(self.rig_.path + "/f", os.O_RDWR)
+        self.write_parts(fd, 20)
+        os.fsync(fd)
+        issued = self.rig_.mount_.status()["issued"]
+        wait_until(lambda: self.rig_.mount_.status()["checkpoint"] >= issued, 60, "no checkpoint covers the writes")
+        self.assertEqual(self.use()["put_off_bytes"], 0)
+        os.close(fd)

@@ -58,7 +58,10 @@ absl::Status FakeStream::ApplyTo(Seq seq) {
     }
     if (do_work && do_work()) continue;
     absl::MutexLock lock(&mu);
-    const auto changed = [&] { return late_changes_ != changes; };
+    const auto changed = [&] {
+      mu.AssertHeld();
+      return late_changes_ != changes;
+    };
     mu.Await(absl::Condition(&changed));
   }
 }
