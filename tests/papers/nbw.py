@@ -3,6 +3,7 @@ are not in memory, with each fetch policy, on a hard disk and on an SSD (tests/b
 
 - Figure 10: five works of Filebench on one file, by the size of an operation.
 - Figure 11: the works that write, by memory, in shares of the file's size.
+- Recovery of extents that were not applied, beside as many that were.
 - Table 2 and figure 13: a trace with the published sizes of writes, with its fsyncs and without.
 
 Each run begins with nothing of the disk in memory. Program and daemon share a memory control group:
@@ -16,14 +17,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 
 from bench import disk as disks
 from bench.report import markdown, pyplot_or_none
 from harness import fetch
 from harness.memory_group import MemoryGroup
+from harness.model_disk import ModelDisk
+from harness.rig import Rig
 from harness.run import HarnessError
 from harness.volume import Mount, Volume
+from papers import programs
 from papers.grounds import PATIENT, PROGRAMS, Grounds
 from papers.programs import WRITE_SIZES, write_sizes
 from papers.table import Bar, Work, ratio
@@ -39,6 +44,7 @@ FULL = "random-write, patch memory full"
 FULL_OPTION = "patch_memory=1MiB"
 TRACES = {"trace with fsync": 1, "trace without fsync": 0}
 DRAIN_S = 600
+UNAPPLIED, APPLIED = "nothing applied", "all applied before"
 
 
 @dataclass
@@ -49,11 +55,12 @@ class Sizes:
     memory: tuple = (0.4, 0.6, 1.0)  # shares of the file, beside MEMORY
     file_mb: int = 768
     trace: int = 1500  # operations
+    recovery_mib: int = 64
     disk_ms: int = 1000
 
     @staticmethod
     def short():
-        return Sizes(rounds=1, seconds=0.5, bytes=(512, 4096), memory=(1.0,), file_mb=320, trace=50, disk_ms=20)
+        return Sizes(rounds=1, seconds=0.5, bytes=(512, 4096), memory=(1.0,), file_mb=320, trace=50, recovery_mib=4, disk_ms=20)
 
 
 class Machine:
@@ -209,6 +216,50 @@ def table_2(count):
     return markdown(rows)
 
 
+def recover(mib, applied):
+    """Cuts the power after `mib` MiB of synced writes of parts of cold pages, which were applied before
+    or not. Returns the seconds of salius-recover; the disk takes no time for it."""
+    with contextlib.ExitStack() as stack:
+        disk = stack.enter_context(contextlib.closing(ModelDisk("--model", "iops", "--iops", "20", size_mb=4 * mib + 768)))
+        with disk.at_once():
+            rig = stack.enter_context(contextlib.closing(Rig(
+                2, 2, init_options=("--delta", "2s", "--log-max", "%dMiB" % (4 * mib), "--tau", "600s"),
+                memory="%dMiB" % (5 * mib + 64), image=disk.image)))
+            programs.fill(rig.backing, 2 * mib)
+            disk.image.umount()
+            disk.image.mount()
+            mount = rig.mount(mode="replicated")
+        fd = os.open(rig.file("file"), os.O_RDWR)
+        for number in range((mib << 20) // FIXED_BYTES):
+            os.pwrite(fd, bytes(FIXED_BYTES), number * 2 * FIXED_BYTES + 1)
+            if number % 256 == 255:
+                os.fsync(fd)
+        status = mount.status()
+        if not applied and status["applied"] >= status["issued"]:
+            raise HarnessError("every write was applied before the cut")
+        with disk.at_once():
+            if applied:
+                mount.wait_status(lambda now: now["applied"] >= status["issued"], DRAIN_S, "everything applied")
+            rig.power_cut(also=lambda: os.close(fd))
+            began = time.monotonic()
+            done = rig.volume.recover(timeout=DRAIN_S)
+            took = time.monotonic() - began
+            if done.returncode != 0:
+                raise HarnessError("salius-recover: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+            rig.close()
+            return took
+
+
+def recovery(sizes):
+    """Returns the Work: recovery of unapplied extents beside as many that had been applied."""
+    made = Work("recovery of %d MiB" % sizes.recovery_mib, {
+        name: (lambda applied=applied: recover(sizes.recovery_mib, applied))
+        for name, applied in ((UNAPPLIED, False), (APPLIED, True))}, [Bar("applied / unapplied", "at least", 0.9,
+                                                                           ratio(APPLIED, UNAPPLIED))])
+    made.measure(sizes.rounds)
+    return made
+
+
 def measure(sizes):
     works, more = [], []
     for model, disk in DISKS.items():
@@ -221,9 +272,10 @@ def measure(sizes):
                 works += figure_11(machine, disk, sizes)
             for name, synced in TRACES.items():
                 works.append(work(machine, "%s, %s" % (disk, name), sizes, ["trace", sizes.trace, synced]))
+    works.append(recovery(sizes))
     if fetch.unknown():
         more += ["", fetch.unknown() + "."]
-    return works, ["", "Seconds are those of 1000 operations: the milliseconds of one.", *more, "", "Sizes of writes in the trace:", "",
+    return works, ["", "Seconds are those of 1000 operations: the milliseconds of one. Of a recovery they are all.", *more, "", "Sizes of writes in the trace:", "",
                    *table_2(10_000)], True
 
 
