@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
@@ -90,6 +91,18 @@ long Receive(int connection, Welcome* welcome, int* descriptor) {
   return got;
 }
 
+// Returns the inode number of a descriptor; 0: it is not open.
+uint64_t InodeOf(int fd) {
+  struct stat status {};
+  return RawCall(SYS_fstat, fd, AsLong(&status)) == 0 ? status.st_ino : 0;
+}
+
+// Returns whether the descriptor still is the connection: a program that closes numbers which it
+// does not know, past the library, may have another one there.
+bool IsOurs(const Joined& joined) {
+  return joined.connection >= 0 && InodeOf(joined.connection) == joined.connection_inode;
+}
+
 bool HungUp(int connection) {
   pollfd look{connection, 0, 0};  // POLLHUP and POLLERR are always reported
   const timespec now{};
@@ -103,6 +116,7 @@ Joined Join(const char* path, uint32_t session) {
   const long fd = Connect(path);
   if (fd < 0) return Failed(joined, -fd, "connect to the gate socket of the mount");
   joined.connection = static_cast<int>(fd);
+  joined.connection_inode = InodeOf(joined.connection);
   Hello hello;
   hello.session = session;
   if (const long error = Send(joined.connection, &hello, sizeof(hello)); error != 0) {
@@ -122,6 +136,7 @@ Joined Join(const char* path, uint32_t session) {
     return Failed(joined, EMFILE, "descriptor of the gate page");
   }
   const long at = RawCall(SYS_mmap, 0, kPageBytes, PROT_READ, MAP_SHARED, memory, 0);
+  joined.page_inode = InodeOf(memory);
   RawClose(memory);
   if (at < 0 && at > -static_cast<long>(kPageBytes)) return Failed(joined, -at, "map the gate page");
   joined.page = reinterpret_cast<const Page*>(at);
@@ -140,16 +155,20 @@ void Leave(Joined& joined) {
 
 int EndEarly(const Joined& joined) {
   const Await end{kEndEarly};
-  if (const long error = Send(joined.connection, &end, sizeof(end)); error != 0) {
-    return static_cast<int>(error);
-  }
-  Await done;
-  long got = 0;
+  if (!IsOurs(joined)) return ENOTCONN;
+  long done = 0;
+  // EAGAIN: the daemon has not answered for a while. Syncs that return early meanwhile would leak.
   do {
-    got = RawCall(SYS_recvfrom, joined.connection, AsLong(&done), sizeof(done));
-  } while (got == -EINTR);
-  if (got < 0) return static_cast<int>(-got);
-  return got == sizeof(done) && done.seq == kEndEarly ? 0 : EPROTO;
+    done = Send(joined.connection, &end, sizeof(end));
+    if (!IsOurs(joined)) return ENOTCONN;
+  } while (done == EAGAIN);
+  if (done != 0) return EPIPE;
+  Await answer;
+  do {
+    done = RawCall(SYS_recvfrom, joined.connection, AsLong(&answer), sizeof(answer));
+    if (!IsOurs(joined)) return ENOTCONN;
+  } while (done == -EINTR || done == -EAGAIN);
+  return done == sizeof(answer) && answer.seq == kEndEarly ? 0 : EPIPE;
 }
 
 int AwaitOutput(const Joined& joined) {
@@ -157,12 +176,14 @@ int AwaitOutput(const Joined& joined) {
   const uint64_t upto = page.AwaitedByOutput();
   if (upto == 0) return 0;
   const Await await{upto};
+  if (!IsOurs(joined)) return ENOTCONN;
   // An error shows as the end of the connection below.
   static_cast<void>(Send(joined.connection, &await, sizeof(await)));
   while (true) {
     const uint32_t news = page.news.load(std::memory_order_acquire);
     if (page.durable.load(std::memory_order_acquire) >= upto) return 0;
     if (page.failed.load(std::memory_order_acquire) != 0) return EIO;
+    if (!IsOurs(joined)) return ENOTCONN;
     if (HungUp(joined.connection)) {
       // A daemon that was unmounted has made everything durable first.
       return page.durable.load(std::memory_order_acquire) >= upto ? 0 : EIO;

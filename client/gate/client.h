@@ -16,7 +16,9 @@ struct Joined {
   int error = 0;        // an errno; 0: all below is good
   char text[128] = {};  // the step that failed, or the daemon's reason
   int connection = -1;
+  uint64_t connection_inode = 0;  // of fstat(2): a program may close what it does not know
   const Page* page = nullptr;
+  uint64_t page_inode = 0;  // of fstat(2): another for each daemon that ever lived
 };
 
 // Registers this process at the gate socket `path` and maps the page. The connection has
@@ -32,11 +34,13 @@ void Leave(Joined& joined);
 inline bool MayOutput(const Joined& joined) { return joined.page->AwaitedByOutput() == 0; }
 
 // Ends early return for all processes of the session (kEndEarly). Returns 0 when the daemon has done
-// it; else an errno: it has ended.
+// it; EPIPE: the connection has ended; ENOTCONN: the program has closed it. Waits for a daemon that
+// does not answer.
 int EndEarly(const Joined& joined);
 
 // Returns 0 when everything that was issued before this call is durable. EIO: the volume has
-// failed, or its daemon has ended, before that. Has the daemon send the records.
+// failed, or its daemon has ended, before that. ENOTCONN: the program has closed the connection.
+// Has the daemon send the records.
 int AwaitOutput(const Joined& joined);
 
 }  // namespace salius::gate

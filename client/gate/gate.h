@@ -16,7 +16,7 @@ inline constexpr uint32_t kGateProbe = 0x53474154;
 // The environment variable with the pipes, sockets and terminals that salius-run itself holds open
 // as long as the volume is in use, so that closing one shows no end of file: "DEVICE:INODE," for
 // each, hexadecimal.
-inline constexpr char kHeldVariable[] = "SALIUS_DIRECT_HELD";
+inline constexpr char kHeldVariable[] = "SALIUS_GATE_HELD";
 
 // Reasons for which sync calls no longer return early, until the session ends.
 enum EarlyEnd : uint32_t {
@@ -36,7 +36,7 @@ class Gate {
 
   // Returns 0 when everything issued, and every sync that returned early, before the call is
   // durable. EIO when that cannot become true: the volume has failed or its coordinator has died.
-  // The output must not be made then.
+  // The output must not be made then. ENOTCONN: this process can no longer wait; the supervisor can.
   virtual int Await() = 0;
 
   // Notes that something changed, before the call, that no record vouches for: an output waits for a
@@ -55,8 +55,9 @@ class Gate {
   // A descriptor may have been passed to a process outside: forgets all that is inside, for good.
   virtual void Passed() = 0;
 
-  // Sync calls wait from now on, in every process.
-  virtual void EndEarly(EarlyEnd reason) = 0;
+  // Sync calls wait from now on, in every process. Returns false when this process cannot bring that
+  // about; the supervisor can.
+  virtual bool EndEarly(EarlyEnd reason) = 0;
 
  protected:
   ~Gate() = default;

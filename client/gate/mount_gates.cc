@@ -26,6 +26,7 @@ int MountGates::Attach(int memory) {
   if (error == 0) {
     shared_ = shared;
     count_ = shared->count;
+    first_ = count_ > 0 && shared->mounts[0].page == 0;
   }
   for (size_t i = 0; i < count_ && error == 0; ++i) error = Register(i);
   if (error == 0) return 0;
@@ -39,6 +40,12 @@ int MountGates::Attach(int memory) {
 int MountGates::Register(size_t mount) {
   Joined fresh = Join(shared_->mounts[mount].gate, shared_->session);
   if (fresh.error != 0) return fresh.error;
+  uint64_t& page = shared_->mounts[mount].page;
+  if (first_ && page == 0) page = fresh.page_inode;
+  if (page != fresh.page_inode) {
+    Leave(fresh);
+    return ESTALE;
+  }
   // Closing the connection, at exec too, is no end of file that someone outside sees.
   struct stat status;
   if (RawCall(SYS_fstat, fresh.connection, AsLong(&status)) == 0) {
@@ -93,12 +100,18 @@ bool MountGates::Inside(uint64_t device, uint64_t inode) const {
 
 void MountGates::Passed() { shared_->passed.store(1); }
 
-void MountGates::EndEarly(EarlyEnd reason) {
+bool MountGates::EndEarly(EarlyEnd reason) {
   shared_->early_end.fetch_or(reason);
-  if (shared_->ended.load() != 0) return;
-  // Where the daemon has ended, no call returns early any more.
-  for (size_t i = 0; i < count_; ++i) static_cast<void>(gate::EndEarly(joined_[i]));
-  shared_->ended.store(1);
+  if (shared_->ended.load() != 0) return true;
+  bool done = true;
+  for (size_t i = 0; i < count_; ++i) {
+    const int error = gate::EndEarly(joined_[i]);
+    // A daemon ends the first process's connection only when it ends itself. No call returns early
+    // there then.
+    if (error != 0 && !(first_ && error == EPIPE)) done = false;
+  }
+  if (done) shared_->ended.store(1);
+  return done;
 }
 
 }  // namespace salius::gate

@@ -1,10 +1,12 @@
-// The gates of one or several mounts with commit=external, for the processes of one command. (No
-// program of ours uses them yet: salius-run does not register at mounts.)
+// The gates of one or several mounts with commit=external, for the processes of one command.
 //
-// Their common state is in a memfd of the one that started the command (Shared): the mounts, and
-// the pipes and sockets that are inside. Each process maps it and registers at every gate; a child
-// made by fork registers itself. While a process is not registered it is outside: its synchronous
-// calls wait.
+// Their common state is in a memfd of salius-run (Shared): the mounts, and the pipes and sockets
+// that are inside. Each process maps it and registers at every gate, salius-run first; a child made
+// by fork registers itself. While a process is not registered it is outside: its synchronous calls
+// wait.
+//
+// All register at the same daemons. When one has ended, and another serves the volume in its place,
+// no process registers there: salius-run would not wait for it.
 //
 // Needs the standard library and POSIX only, and never allocates. Threads: any, but for Attach and
 // AfterFork, which are called before the process has a second thread.
@@ -20,13 +22,17 @@
 
 namespace salius::gate {
 
-inline constexpr uint64_t kSharedMagic = 0x3148534554414753;  // "SGATESH1"
+// The environment variable with the path of the shared memory: "/proc/PID/fd/NUMBER".
+inline constexpr char kGatesVariable[] = "SALIUS_GATE_MEMORY";
+
+inline constexpr uint64_t kSharedMagic = 0x3248534554414753;  // "SGATESH2"
 inline constexpr size_t kMostMounts = 8;
 
 // The shared memory. Made of zeros.
 struct Shared {
   struct Mount {
     uint64_t device;  // of the mount's files (fstat(2))
+    uint64_t page;    // the inode number of its gate page, which the first process stores
     char gate[112];   // the path of its gate socket, with a terminating 0
   };
   // Constant before the command starts.
@@ -46,8 +52,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 class MountGates final : public Gate {
  public:
   // Maps `memory`, a memfd with a Shared, which stays the caller's, and registers this process at
-  // every gate there. Returns 0 or an errno: EPROTO when it is no such memory; else that of the
-  // gate which refused. The object must not be used then.
+  // every gate there. Returns 0 or an errno: EPROTO when it is no such memory; ESTALE: a daemon is
+  // not the one that the first process registered at; else that of the gate which refused. The
+  // object must not be used then.
   int Attach(int memory);
 
   // Call it in the child after fork(2), before anything else. A child that cannot register waits at
@@ -70,8 +77,8 @@ class MountGates final : public Gate {
   void MakeInside(uint64_t device, uint64_t inode) override;
   bool Inside(uint64_t device, uint64_t inode) const override;
   void Passed() override;
-  // When it returns, the daemons have all processes of the command wait, as those outside.
-  void EndEarly(EarlyEnd reason) override;
+  // When it returns true, the daemons have all processes of the command wait, as those outside.
+  bool EndEarly(EarlyEnd reason) override;
 
  private:
   // Registers at the gate of one mount, in the place of what was there.
@@ -79,6 +86,7 @@ class MountGates final : public Gate {
 
   Shared* shared_ = nullptr;
   size_t count_ = 0;
+  bool first_ = false;  // no program can close the connections of this process
   Joined joined_[kMostMounts];
 };
 

@@ -77,7 +77,7 @@ long TruncateByName(const char* path, off64_t size) {
 }
 
 int Truncate(const char* path, off64_t size) {
-  if (library.on()) {
+  if (library.logs()) {
     const long result = TruncateByName(path, size);
     if (result <= 0) return static_cast<int>(Returned(result));
   }

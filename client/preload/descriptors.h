@@ -19,6 +19,7 @@ struct Descriptor {
     kUnknown,  // never looked at, or forgotten
     kOther,    // not a file of the volume
     kTracked,  // a file of the volume
+    kMounted,  // a file of a mount at whose gate this process is registered
   };
   // The descriptor was opened with O_DSYNC, which the kernel does not have.
   static constexpr uint8_t kDataSync = 1;
@@ -26,6 +27,8 @@ struct Descriptor {
   static constexpr uint8_t kFullSync = 2;
   // A stdio stream may write to it unseen.
   static constexpr uint8_t kStdio = 4;
+  // With kMounted: early return was asked for.
+  static constexpr uint8_t kAsked = 8;
 
   State state = State::kUnknown;
   uint8_t marks = 0;

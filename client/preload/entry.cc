@@ -2,6 +2,7 @@
 //
 // Without its variable the library only passes on. When the coordinator does not answer, the
 // program is not run at all: it would write past the log.
+#include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -13,12 +14,14 @@
 #include "client/gate/call_page.h"
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
+#include "client/preload/mounted_files.h"
 #include "client/preload/raw_call.h"
 
 namespace salius::preload {
 namespace {
 
 constinit direct::Process process;
+constinit MountedFiles mounted;
 
 // Returns the value of a variable, or null.
 const char* Variable(char* const* environment, const char* name) {
@@ -48,10 +51,29 @@ const char* Variable(char* const* environment, const char* name) {
   __builtin_unreachable();
 }
 
+// Registers at the mounts whose shared memory is at `path`. A process that cannot is outside, and
+// the supervisor waits for each of its outputs: slower, no less safe.
+void LoadMounts(const char* path, char** environment) {
+  if (!Gating::IsWatched()) return;
+  gate::MapCallPage();
+  // In another PID namespace the path may name any file.
+  const long memory = Raw(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (memory < 0) return;
+  const int error = mounted.gates().Attach(static_cast<int>(memory));
+  Raw(SYS_close, memory);
+  if (error != 0) return;
+  gating.Start(mounted.gates(), Variable(environment, gate::kHeldVariable));
+  library.Start(mounted, environment, /*logs=*/false);
+}
+
 __attribute__((constructor)) void Load(int, char**, char** environment) {
   library.Load();
   const char* path = Variable(environment, direct::kAttachVariable);
-  if (path == nullptr || *path == '\0') return;
+  if (path == nullptr || *path == '\0') {
+    const char* const gates = Variable(environment, gate::kGatesVariable);
+    if (gates != nullptr && *gates != '\0') LoadMounts(gates, environment);
+    return;
+  }
   const bool watched = Gating::IsWatched();
   // Without the page each call that may be an output goes to the supervisor: slower, no less safe.
   if (watched) gate::MapCallPage();

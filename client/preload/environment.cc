@@ -6,12 +6,16 @@ namespace salius::preload {
 namespace {
 
 constexpr size_t kPreloadLength = sizeof(kPreload) - 1;
-constexpr size_t kPrefixLength = sizeof(kOwnPrefix) - 1;
 
 bool IsPreload(const char* entry) {
   return strncmp(entry, kPreload, kPreloadLength) == 0 && entry[kPreloadLength] == '=';
 }
-bool IsOwn(const char* entry) { return strncmp(entry, kOwnPrefix, kPrefixLength) == 0; }
+bool IsOwn(const char* entry) {
+  for (const char* const prefix : kOwnPrefixes) {
+    if (strncmp(entry, prefix, strlen(prefix)) == 0) return true;
+  }
+  return false;
+}
 
 // Returns whether the list `value` of LD_PRELOAD (colons or spaces between) has `path`.
 bool Lists(const char* value, const char* path) {

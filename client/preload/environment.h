@@ -8,8 +8,8 @@ namespace salius::preload {
 
 // The name of the preload variable of ld.so(8).
 inline constexpr char kPreload[] = "LD_PRELOAD";
-// All variables of the library begin with this.
-inline constexpr char kOwnPrefix[] = "SALIUS_DIRECT";
+// All variables of the library begin with one of these.
+inline constexpr const char* kOwnPrefixes[] = {"SALIUS_DIRECT_", "SALIUS_GATE_"};
 
 class KeptEnvironment {
  public:

@@ -42,7 +42,7 @@ void Explain(const char* path, const char* reason) {
 
 // Returns whether the program must not be started, after the message.
 bool Refused(int directory, const char* path) {
-  if (path == nullptr) return false;
+  if (path == nullptr || !library.logs()) return false;
   const Verdict verdict = JudgeProgram(directory, path);
   const char* own = library.environment().library_path();
   if (verdict != Verdict::kRuns) {

@@ -3,13 +3,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "client/gate/descriptor_kind.h"
 #include "client/preload/library.h"
+#include "client/preload/look.h"
 #include "client/preload/section.h"
 
 namespace salius::preload {
@@ -59,16 +59,17 @@ bool Gating::IsHeld(uint64_t device, uint64_t inode) const {
 }
 
 bool Gating::Leads(int fd, bool closes) const {
-  struct stat status;
-  if (Raw(SYS_fstat, fd, &status) != 0) return false;  // the kernel says why
-  const bool regular = S_ISREG(status.st_mode);
-  const bool in_volume = 
+  Seen seen;
+  if (!LookAt(fd, &seen)) return false;  // the kernel says why
+  const bool regular = S_ISREG(seen.mode);
+  const bool in_volume =
       regular && !closes &&
-      (library.descriptors().Get(fd).tracked() || library.files().IsOfVolume(fd));
-  const bool inside = !regular && gate_.load()->Inside(status.st_dev, status.st_ino);
-  const gate::Kind kind = gate::KindOf(status.st_mode, status.st_rdev, in_volume, inside);
+      (library.files().IsMount(seen.device) || library.descriptors().Get(fd).tracked() ||
+       library.files().IsOfVolume(fd));
+  const bool inside = !regular && gate_.load()->Inside(seen.device, seen.inode);
+  const gate::Kind kind = gate::KindOf(seen.mode, seen.device_number, in_volume, inside);
   if (!closes) return kind != gate::Kind::kInside;
-  return kind == gate::Kind::kStream && !IsHeld(status.st_dev, status.st_ino);
+  return kind == gate::Kind::kStream && !IsHeld(seen.device, seen.inode);
 }
 
 bool Gating::Outside(int fd) const { return Leads(fd, false); }
@@ -85,7 +86,9 @@ Gating::Verdict Gating::WaitNow() {
   Section section;
   // The wait may need a lock that this thread holds.
   if (!section.whole()) return Verdict::kLeave;
-  return gate_.load()->Await() == 0 ? Verdict::kGo : Verdict::kFail;
+  const int error = gate_.load()->Await();
+  if (error == ENOTCONN) return Verdict::kLeave;
+  return error == 0 ? Verdict::kGo : Verdict::kFail;
 }
 
 Gating::Verdict Gating::Wait(int fd, bool closes) {
@@ -110,22 +113,21 @@ Gating::Verdict Gating::BeforeName(int directory, const char* path) {
   const long folder =
       Raw(SYS_openat, directory, parent, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOCTTY);
   if (folder < 0) return Verdict::kLeave;
-  struct stat status;
-  const bool link =
-      Raw(SYS_newfstatat, directory, path, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-      S_ISLNK(status.st_mode);
-  const bool ours = library.files().IsOfVolume(static_cast<int>(folder));
+  Seen parent_seen, seen;
+  const bool ours = LookAt(static_cast<int>(folder), &parent_seen) &&
+                    library.files().IsOfVolume(static_cast<int>(folder));
+  // The call may follow a link that leads outside. Another file may be mounted over the name.
+  const bool stays = !LookAt(directory, path, &seen) ||
+                     (!S_ISLNK(seen.mode) && seen.device == parent_seen.device);
   Raw(SYS_close, folder);
-  return ours && !link ? Verdict::kGo : WaitNow();
+  return ours && stays ? Verdict::kGo : WaitNow();
 }
 
 void Gating::Made(const int* fds, int count) {
   if (!on()) return;
   for (int i = 0; i < count; ++i) {
-    struct stat status;
-    if (Raw(SYS_fstat, fds[i], &status) == 0) {
-      gate_.load()->MakeInside(status.st_dev, status.st_ino);
-    }
+    Seen made;
+    if (LookAt(fds[i], &made)) gate_.load()->MakeInside(made.device, made.inode);
   }
 }
 
@@ -133,8 +135,8 @@ void Gating::Passes(int fd) {
   if (on() && Outside(fd)) gate_.load()->Passed();
 }
 
-void Gating::Lends(int fd) {
-  if (on() && Outside(fd)) gate_.load()->EndEarly(gate::kLentPages);
+bool Gating::Lends(int fd) {
+  return on() && Outside(fd) && !gate_.load()->EndEarly(gate::kLentPages);
 }
 
 }  // namespace salius::preload

@@ -45,8 +45,9 @@ class Gating {
   void Made(const int* fds, int count);
   // A message with descriptors goes to `fd`.
   void Passes(int fd);
-  // Pages of this process become readable through `fd`.
-  void Lends(int fd);
+  // Pages of this process become readable through `fd`. Returns whether the supervisor must see to it:
+  // the call is then made by the C library.
+  bool Lends(int fd);
 
  private:
   static constexpr int kMostHeld = 32;

@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "client/preload/look.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
 #include "client/preload/section.h"
@@ -114,8 +115,9 @@ Section::~Section() {
 
 void Library::Load() { FindRealCalls(); }
 
-void Library::Start(direct::Files& files, char** environment) {
+void Library::Start(direct::Files& files, char** environment, bool logs) {
   files_ = &files;
+  logs_ = logs;
   environment_.Keep(environment);
   process_.store(static_cast<int>(Raw(SYS_getpid)), std::memory_order_relaxed);
   __register_atfork(
@@ -156,11 +158,17 @@ Descriptor Library::Resolve(int fd) {
 }
 
 Descriptor Library::Register(int fd, int flags, bool made, uint8_t marks) {
-  struct stat status;
-  if (Raw(SYS_fstat, fd, &status) != 0) return {};
+  Seen seen;
+  if (!LookAt(fd, &seen)) return {};
   // A directory is closed by closedir(3), which is not seen: it stays unknown.
-  if (S_ISDIR(status.st_mode)) return {};
-  const direct::File file = S_ISREG(status.st_mode) ? files_->Open(fd, made) : direct::File{};
+  if (S_ISDIR(seen.mode)) return {};
+  const bool regular = S_ISREG(seen.mode);
+  if (regular && files_->IsMount(seen.device)) {
+    descriptors_.Set(fd, Descriptor::State::kMounted, {}, 0);
+    if ((flags & O_DSYNC) != 0) BeforeKernelSyncs(fd);
+    return descriptors_.Get(fd);
+  }
+  const direct::File file = regular ? files_->Open(fd, made) : direct::File{};
   if (!file.tracked()) {
     descriptors_.Set(fd, Descriptor::State::kOther, {}, 0);
     return descriptors_.Get(fd);
@@ -172,6 +180,14 @@ Descriptor Library::Register(int fd, int flags, bool made, uint8_t marks) {
   }
   descriptors_.Set(fd, Descriptor::State::kTracked, file, marks);
   return descriptors_.Get(fd);
+}
+
+void Library::BeforeKernelSyncs(int fd) {
+  if (!on() || Borrowed()) return;
+  const Descriptor known = descriptors_.Get(fd);
+  if (known.state != Descriptor::State::kMounted || (known.marks & Descriptor::kAsked) != 0) return;
+  files_->AskEarly(fd);
+  descriptors_.Set(fd, known.state, {}, known.marks | Descriptor::kAsked);
 }
 
 void Library::Opened(int fd, int flags, bool made) {
@@ -247,7 +263,7 @@ void Library::Uncover(int fd, Reason reason) {
 }
 
 void Library::UncoverPath(int directory, const char* path, bool nofollow, Reason reason) {
-  if (!on() || Borrowed()) return;
+  if (!logs() || Borrowed()) return;
   const int before = errno;
   // Only a file that was written under the library has an id; most calls end here.
   if (directory == AT_FDCWD || (path != nullptr && path[0] == '/')) {

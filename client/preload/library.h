@@ -25,17 +25,26 @@ class Library {
 
   // From now on calls on the volume's files go to `files`, which lives until the process ends.
   // `environment` is the process's: its entries of the library are put back by exec and spawn.
-  void Start(direct::Files& files, char** environment);
+  // `logs`: `files` needs to see every change; false: programs without the library may run too.
+  void Start(direct::Files& files, char** environment, bool logs = true);
 
   bool on() const { return salius_preload_started.load(std::memory_order_acquire) != 0; }
+  // Returns whether changes of files are logged in this process, and must be seen.
+  bool logs() const { return on() && logs_; }
   direct::Files& files() { return *files_; }
   Descriptors& descriptors() { return descriptors_; }
   const KeptEnvironment& environment() const { return environment_; }
 
   // Returns whether a call on `fd` can be passed on without a further look.
   bool Passes(int fd) const {
-    return !on() || descriptors_.Get(fd).state == Descriptor::State::kOther;
+    if (!on()) return true;
+    const Descriptor::State state = descriptors_.Get(fd).state;
+    return state == Descriptor::State::kOther || state == Descriptor::State::kMounted;
   }
+
+  // A synchronous call on `fd` is to be made by the kernel. Asks for early return where that may be
+  // granted, once for each descriptor. errno stays.
+  void BeforeKernelSyncs(int fd);
 
   // Returns what `fd` is. A descriptor seen for the first time is registered; it is uncovered when
   // it is writable, since other processes may have it too.
@@ -85,6 +94,7 @@ class Library {
   uint8_t TakeSync(int fd, int flags);
 
   direct::Files* files_ = nullptr;
+  bool logs_ = true;
   Descriptors descriptors_;
   KeptEnvironment environment_;
   std::atomic<bool> handlers_{false};

@@ -27,13 +27,14 @@ bool PassesDescriptors(const msghdr& message) {
   return false;
 }
 
-// Takes note of what a message does beside its bytes.
-void Notice(int fd, const msghdr* message, int flags) {
-  if (!gating.on()) return;
+// Takes note of what a message does beside its bytes. Returns whether the supervisor must see it.
+bool Notice(int fd, const msghdr* message, int flags) {
+  if (!gating.on()) return false;
   const int before = errno;
-  if ((flags & MSG_ZEROCOPY) != 0) gating.Lends(fd);
+  const bool leave = (flags & MSG_ZEROCOPY) != 0 && gating.Lends(fd);
   if (message != nullptr && PassesDescriptors(*message)) gating.Passes(fd);
   errno = before;
+  return leave;
 }
 
 int MadePair(int result, const int* fds) {
@@ -59,25 +60,29 @@ SALIUS_INTERPOSE(int, socketpair, int domain, int type, int protocol, int* fds) 
 }
 
 SALIUS_INTERPOSE(ssize_t, send, int fd, const void* data, size_t size, int flags) {
-  Notice(fd, nullptr, flags);
+  if (Notice(fd, nullptr, flags)) return real_calls.send(fd, data, size, flags);
   return Output(
       fd, [&] { return real_calls.send(fd, data, size, flags); }, SYS_sendto, fd, data, size, flags,
       nullptr, 0);
 }
 SALIUS_INTERPOSE(ssize_t, sendto, int fd, const void* data, size_t size, int flags,
                  const sockaddr* to, socklen_t length) {
-  Notice(fd, nullptr, flags);
+  if (Notice(fd, nullptr, flags)) return real_calls.sendto(fd, data, size, flags, to, length);
   return Output(
       fd, [&] { return real_calls.sendto(fd, data, size, flags, to, length); }, SYS_sendto, fd, data,
       size, flags, to, length);
 }
 SALIUS_INTERPOSE(ssize_t, sendmsg, int fd, const msghdr* message, int flags) {
-  Notice(fd, message, flags);
+  if (Notice(fd, message, flags)) return real_calls.sendmsg(fd, message, flags);
   return Output(
       fd, [&] { return real_calls.sendmsg(fd, message, flags); }, SYS_sendmsg, fd, message, flags);
 }
 SALIUS_INTERPOSE(int, sendmmsg, int fd, mmsghdr* messages, unsigned count, int flags) {
-  for (unsigned i = 0; gating.on() && i < count; ++i) Notice(fd, &messages[i].msg_hdr, flags);
+  bool leave = false;
+  for (unsigned i = 0; gating.on() && i < count; ++i) {
+    leave |= Notice(fd, &messages[i].msg_hdr, flags);
+  }
+  if (leave) return real_calls.sendmmsg(fd, messages, count, flags);
   return Output(
       fd, [&] { return real_calls.sendmmsg(fd, messages, count, flags); }, SYS_sendmmsg, fd,
       messages, count, flags);
@@ -95,7 +100,7 @@ SALIUS_INTERPOSE(ssize_t, tee, int from, int to, size_t count, unsigned flags) {
       to, [&] { return real_calls.tee(from, to, count, flags); }, SYS_tee, from, to, count, flags);
 }
 SALIUS_INTERPOSE(ssize_t, vmsplice, int fd, const iovec* parts, size_t count, unsigned flags) {
-  gating.Lends(fd);
+  if (gating.Lends(fd)) return real_calls.vmsplice(fd, parts, count, flags);
   return Output(
       fd, [&] { return real_calls.vmsplice(fd, parts, count, flags); }, SYS_vmsplice, fd, parts,
       count, flags);

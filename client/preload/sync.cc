@@ -14,8 +14,10 @@ namespace salius::preload {
 namespace {
 
 int SyncDescriptor(int fd, bool data_only, int (*real)(int)) {
-  if (library.Passes(fd)) return real(fd);
+  if (!library.on()) return real(fd);
   const Descriptor descriptor = library.Look(fd);
+  library.BeforeKernelSyncs(fd);
+  if (library.Passes(fd)) return real(fd);
   if (!descriptor.tracked()) return library.files().OweDirectory(fd) ? 0 : real(fd);
   if (!Section::Inside()) pthread_testcancel();
   return static_cast<int>(Returned(-library.Sync(fd, descriptor, data_only)));

@@ -129,7 +129,7 @@ bool IsOurs(unsigned long request) {
 }  // namespace
 
 bool VolumeIoctl(int fd, unsigned long request, void* argument, int* result) {
-  if (!library.on() || !IsOurs(request)) return false;
+  if (!library.logs() || !IsOurs(request)) return false;
   const long flags = Raw(SYS_fcntl, fd, F_GETFL);
   if (flags < 0 || (flags & O_PATH) != 0) return false;
   const Descriptor found = library.Look(fd);

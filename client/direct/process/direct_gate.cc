@@ -93,8 +93,9 @@ bool DirectGate::Inside(uint64_t device, uint64_t inode) const {
 
 void DirectGate::Passed() { window_.header().promises.passed.store(1); }
 
-void DirectGate::EndEarly(gate::EarlyEnd reason) {
+bool DirectGate::EndEarly(gate::EarlyEnd reason) {
   window_.header().promises.early_end.fetch_or(reason);
+  return true;
 }
 
 void DirectGate::Owe() {

@@ -32,7 +32,7 @@ class DirectGate final : public gate::Gate {
   void MakeInside(uint64_t device, uint64_t inode) override;
   bool Inside(uint64_t device, uint64_t inode) const override;
   void Passed() override;
-  void EndEarly(gate::EarlyEnd reason) override;
+  bool EndEarly(gate::EarlyEnd reason) override;
 
   // Waits until the records up to `upto` are durable, and the sync `epoch` has been made and noted.
   // `until_ns`: monotonic; -1: no limit. Returns 0, ETIMEDOUT, or EIO when it cannot become true.

@@ -98,6 +98,15 @@ class Files {
   // volume and sync calls return early now: the next output waits for it. Else the caller syncs.
   virtual bool OweDirectory(int fd) = 0;
 
+  // Returns whether files of this device are on a mount at whose gate this process is registered.
+  // Such files are untracked: the daemon keeps their log.
+  virtual bool IsMount(uint64_t device) const {
+    (void)device;
+    return false;
+  }
+  // Has the daemon of such a mount let synchronous calls on `fd` return early, if it will.
+  virtual void AskEarly(int fd) { (void)fd; }
+
   // Call it in the child after fork(2), before anything else: the child is a process of its own. In
   // a new PID namespace it does not return: it ends the process with exit code 125 and a message.
   virtual void AfterFork() = 0;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -167,6 +168,52 @@ TEST_F(MountGatesTest, EndOfEarlyReturnPutsAllProcessesOutside) {
   MountGates command;
   ASSERT_EQ(command.Attach(shared_fd_.get()), 0);
   EXPECT_TRUE(daemons_[0]->insiders.Contains(Tid()));
+}
+
+TEST_F(MountGatesTest, RegistersAtTheSameDaemonsOnly) {
+  ASSERT_EQ(gates_.Attach(shared_fd_.get()), 0);
+  // Another daemon serves the volume from now on.
+  daemons_[1]->server.reset();
+  daemons_[1] = std::make_unique<Daemon>(daemons_[1]->path);
+  MountGates later;
+  EXPECT_EQ(later.Attach(shared_fd_.get()), ESTALE);
+  EXPECT_FALSE(daemons_[1]->insiders.Contains(Tid()));
+}
+
+TEST_F(MountGatesTest, ClosedConnectionIsLeftToTheSupervisor) {
+  MountGates program;
+  ASSERT_EQ(gates_.Attach(shared_fd_.get()), 0);
+  ASSERT_EQ(program.Attach(shared_fd_.get()), 0);
+  int own = -1;
+  for (int fd = 3; fd < 1 << 21 && own < 0; ++fd) {
+    if (program.Owns(fd)) own = fd;
+  }
+  ASSERT_GE(own, 0);
+  memory(0).page().Store(5, 3);
+  memory(1).page().Store(5, 3);
+  // The program has another socket at that number, which gets nothing of ours.
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+  ASSERT_EQ(::dup2(ends[0], own), own);
+  EXPECT_EQ(program.Await(), ENOTCONN);
+  EXPECT_TRUE(program.Pending());
+  EXPECT_FALSE(program.EndEarly(kLentPages));
+  char byte = 0;
+  EXPECT_EQ(::recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_TRUE(gates_.EndEarly(kLentPages));
+  EXPECT_EQ(gates_.Await(), 0);
+  for (const int fd : {ends[0], ends[1], own}) ::close(fd);
+}
+
+TEST_F(MountGatesTest, EndOfEarlyReturnNeedsNoDaemonThatHasEnded) {
+  MountGates program;
+  ASSERT_EQ(gates_.Attach(shared_fd_.get()), 0);
+  ASSERT_EQ(program.Attach(shared_fd_.get()), 0);
+  daemons_[1]->server.reset();
+  // Only the first process knows that its connection ends with the daemon.
+  EXPECT_FALSE(program.EndEarly(kLentPages));
+  EXPECT_TRUE(gates_.EndEarly(kLentPages));
+  EXPECT_FALSE(daemons_[0]->insiders.Contains(Tid()));
 }
 
 TEST_F(MountGatesTest, RefusedWithoutOneOfTheGates) {
