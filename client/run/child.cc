@@ -16,16 +16,21 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/direct/process/attach.h"
 #include "client/gate/call_page.h"
 #include "client/gate/filter.h"
 #include "client/gate/gate.h"
+#include "client/gate/mount_gates.h"
+#include "client/run/program.h"
+#include "common/check.h"
 #include "common/file.h"
 
 namespace salius::run {
@@ -37,11 +42,18 @@ constexpr char kPreloadVariable[] = "LD_PRELOAD=";
 std::vector<std::string> EnvironmentFor(const ChildOptions& options) {
   std::vector<std::string> variables;
   std::string preload = absl::StrCat(kPreloadVariable, options.library);
-  const std::string socket = absl::StrCat(direct::kAttachVariable, "=");
-  const std::string held = absl::StrCat(gate::kHeldVariable, "=");
+  const auto named = [](const char* name) { return absl::StrCat(name, "="); };
+  // Those of another salius-run are not for this command.
+  const std::string own[] = {named(direct::kAttachVariable), named(gate::kGatesVariable),
+                             named(gate::kHeldVariable)};
+  const std::string values[] = {options.socket, options.gates, options.held};
   for (char** at = environ; *at != nullptr; ++at) {
     const std::string variable = *at;
-    if (absl::StartsWith(variable, socket) || absl::StartsWith(variable, held)) continue;
+    if (absl::c_any_of(own, [&](const std::string& name) {
+          return absl::StartsWith(variable, name);
+        })) {
+      continue;
+    }
     if (absl::StartsWith(variable, kPreloadVariable)) {
       absl::StrAppend(&preload, ":", variable.substr(sizeof(kPreloadVariable) - 1));
     } else {
@@ -49,8 +61,9 @@ std::vector<std::string> EnvironmentFor(const ChildOptions& options) {
     }
   }
   variables.push_back(std::move(preload));
-  variables.push_back(absl::StrCat(socket, options.socket));
-  if (!options.held.empty()) variables.push_back(absl::StrCat(held, options.held));
+  for (size_t i = 0; i < std::size(own); ++i) {
+    if (!values[i].empty()) variables.push_back(own[i] + values[i]);
+  }
   return variables;
 }
 
@@ -174,7 +187,7 @@ UniqueFd ReceiveListener(int from) {
 // Returns why the command did not start.
 absl::Status Explained(const Report& said, const std::string& file) {
   const std::string system = absl::StrCat(" (", std::strerror(said.error), ")");
-  const std::string gated = "--commit=external is not possible here: ";
+  const std::string gated = "outputs cannot be gated here: ";
   switch (said.step) {
     case Report::kPage:
       return absl::FailedPreconditionError(
@@ -201,6 +214,19 @@ absl::Status Explained(const Report& said, const std::string& file) {
 }
 
 }  // namespace
+
+absl::StatusOr<ChildOptions> PrepareChild(const std::vector<std::string>& command,
+                                          Programs programs) {
+  ChildOptions options;
+  const char* const path = std::getenv("PATH");
+  SALIUS_ASSIGN_OR_RETURN(
+      options.file, FindProgram(command[0], path == nullptr ? "/usr/bin:/bin" : path, programs));
+  absl::StatusOr<std::string> library = FindLibrary();
+  if (!library.ok()) return absl::FailedPreconditionError(library.status().message());
+  options.library = *std::move(library);
+  options.arguments = command;
+  return options;
+}
 
 absl::StatusOr<pid_t> StartChild(const ChildOptions& options) {
   const std::vector<std::string> environment = EnvironmentFor(options);

@@ -1,6 +1,8 @@
 #include "client/run/command_line.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -13,7 +15,8 @@ namespace {
 Options Table(RunCommand& command) {
   Options table("salius-run", "-- COMMAND...",
                 "Runs a command whose synchronous writes in a directory become durable in the\n"
-                "memory of the volume's replicas.");
+                "memory of the volume's replicas. Without --direct: a command whose sync calls on\n"
+                "mounts with commit=external return at once, and whose outputs wait.");
   table.Text("direct", "DIR", &command.direct, "the directory, a direct volume (salius init --direct)");
   table.Choice("commit", {"sync", "external"}, &command.commit,
                "a sync call waits (sync), or the next output does (external)");
@@ -28,8 +31,27 @@ Options Table(RunCommand& command) {
   table.Version(absl::StrCat("salius-run ", kSaliusVersion));
   table.Note(
       "Exit codes: that of COMMAND; 128 and the signal that ended it; 125 the volume cannot be\n"
-      "used, 126 COMMAND cannot be executed or is refused, 127 COMMAND is not found.");
+      "used or there is no such mount, 126 COMMAND cannot be executed or is refused, 127 COMMAND is not found.");
   return table;
+}
+
+// Refuses the options that are a direct volume's.
+absl::Status CheckForMounts(const Options& given, const std::string& commit) {
+  constexpr std::pair<const char*, const char*> kOfMounts[] = {
+      {"commit", "a mount has its own: mount -o commit=external"},
+      {"trigger", "a mount has its own: mount -o trigger="},
+      {"recover", "a mount has its own: mount -o recover="},
+      {"insecure", "a mount has its own: mount -o insecure"},
+      {"stats", "`salius status` shows the gate of a mount"},
+  };
+  for (const auto& [name, instead] : kOfMounts) {
+    const bool true_there = std::string_view(name) == "commit" && commit == "external";
+    if (given.Given(name) && !true_there) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, " needs --direct DIR; ", instead, " (see salius-run --help)"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -41,16 +63,14 @@ absl::StatusOr<RunCommand> ParseRunCommand(const std::vector<std::string>& words
   SALIUS_RETURN_IF_ERROR(table.Parse(std::vector<std::string>(words.begin(), end), 0, 0));
   command.answer = table.answer();
   if (command.answer.has_value()) return command;
-  if (command.direct.empty()) {
-    return absl::InvalidArgumentError("--direct DIR is missing (see salius-run --help)");
-  }
+  if (command.direct.empty()) SALIUS_RETURN_IF_ERROR(CheckForMounts(table, command.commit));
   if (command.trigger == "output" && command.commit != "external") {
     return absl::InvalidArgumentError("--trigger=output needs --commit=external");
   }
   if (end != words.end()) command.command.assign(end + 1, words.end());
   if (command.command.empty()) {
     return absl::InvalidArgumentError(
-        "the command is missing: salius-run --direct DIR -- COMMAND... (see salius-run --help)");
+        "the command is missing: salius-run [--direct DIR] -- COMMAND... (see salius-run --help)");
   }
   return command;
 }

@@ -16,7 +16,7 @@ inline constexpr int kExitNotFound = 127;
 inline constexpr int kExitSignal = 128;  // and the number of the signal that ended the command
 
 struct RunCommand {
-  std::string direct;  // the volume's directory
+  std::string direct;  // the volume's directory; "": the command runs at mounts
   bool insecure = false;
   bool stats = false;
   std::string commit = "sync";    // the promise of a sync call: sync, external

@@ -1,9 +1,7 @@
 #include "client/run/direct_run.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,8 +25,10 @@
 #include "client/direct/coordinator/coordinator.h"
 #include "client/direct/process/attach.h"
 #include "client/direct/process/process.h"
+#include "client/gate/mount_gates.h"
 #include "client/mount/address_checks.h"
 #include "client/mount/drain_watchdog.h"
+#include "client/run/await_command.h"
 #include "client/run/child.h"
 #include "client/run/program.h"
 #include "client/run/supervisor.h"
@@ -59,17 +59,6 @@ constexpr std::chrono::milliseconds kLeftBehind{500};
 constexpr std::chrono::seconds kDrainIdle{60};
 constexpr std::chrono::minutes kDrainMost{15};
 
-sigset_t Signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
-  return set;
-}
-
-void Say(const std::string& text) {
-  std::fprintf(stderr, "salius-run: %s\n", Printable(text, NewLines::kReplace).c_str());
-}
-
 // The gate of one command's outputs, in this process. Used by one thread.
 class Gate {
  public:
@@ -94,7 +83,7 @@ class Gate {
     std::error_code error;
     surroundings_.root = std::filesystem::canonical(dir.path, error).string();
     if (error) return ErrnoStatus(error.value(), dir.path);
-    surroundings_.device = root.st_dev;
+    surroundings_.devices = {root.st_dev};
     surroundings_.window = {window.st_dev, window.st_ino};
     return absl::OkStatus();
   }
@@ -102,9 +91,7 @@ class Gate {
   // Has the command's outputs gated.
   void Gates(ChildOptions& child) {
     surroundings_.held = OpenStreams();
-    for (const auto& [device, inode] : surroundings_.held) {
-      absl::StrAppendFormat(&child.held, "%x:%x,", device, inode);
-    }
+    child.held = HeldText(surroundings_.held);
     child.supervise = [this](UniqueFd listener) {
       supervisor_.emplace(std::move(listener), process_.gate(), surroundings_);
     };
@@ -151,24 +138,6 @@ class Membership {
   uint64_t window_bytes_ = 0;
 };
 
-// Waits for the end of the command, and passes signals on. One of the terminal (it has no sender)
-// reached the command itself.
-int AwaitCommand(pid_t child) {
-  const sigset_t set = Signals();
-  while (true) {
-    siginfo_t info{};
-    const int signal = ::sigwaitinfo(&set, &info);
-    int status = 0;
-    if (signal == SIGCHLD || signal < 0) {
-      const pid_t ended = ::waitpid(child, &status, WNOHANG);
-      if (ended == child && WIFEXITED(status)) return WEXITSTATUS(status);
-      if (ended == child && WIFSIGNALED(status)) return kExitSignal + WTERMSIG(status);
-    } else if (info.si_code <= 0) {
-      ::kill(child, signal);
-    }
-  }
-}
-
 // Returns the error with a code that is not one of the command's own.
 absl::Status OfVolume(const absl::Status& status) {
   return status.ok() ? status : absl::FailedPreconditionError(status.message());
@@ -181,19 +150,6 @@ absl::Status Explained(const absl::Status& status, const std::string& directory)
   return absl::NotFoundError(absl::StrCat(status.message(), "; `mkdir -p ", name,
                                           "` and `salius init --direct --replicas ADDRESSES ", name,
                                           "` make a direct volume"));
-}
-
-// Finds what the command needs, before the volume is touched.
-absl::StatusOr<ChildOptions> Prepare(const RunCommand& command) {
-  ChildOptions options;
-  const char* const path = std::getenv("PATH");
-  SALIUS_ASSIGN_OR_RETURN(
-      options.file, FindProgram(command.command[0], path == nullptr ? "/usr/bin:/bin" : path));
-  absl::StatusOr<std::string> library = FindLibrary();
-  SALIUS_RETURN_IF_ERROR(OfVolume(library.status()));
-  options.library = *std::move(library);
-  options.arguments = command.command;
-  return options;
 }
 
 absl::StatusOr<int> RunChild(ChildOptions options, const std::string& socket) {
@@ -404,14 +360,13 @@ absl::StatusOr<int> RunBeside(const RunCommand& command, ChildOptions child, con
 
 }  // namespace
 
-void BlockSignals() {
-  const sigset_t set = Signals();
-  SALIUS_CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
 absl::StatusOr<int> Run(const RunCommand& command) {
-  SALIUS_ASSIGN_OR_RETURN(ChildOptions child, Prepare(command));
+  if (std::getenv(gate::kGatesVariable) != nullptr) {
+    return absl::FailedPreconditionError(
+        "this is within a command of salius-run at mounts, whose outputs are gated there: start "
+        "salius-run --direct outside of it");
+  }
+  SALIUS_ASSIGN_OR_RETURN(ChildOptions child, PrepareChild(command.command, Programs::kLogged));
   const absl::StatusOr<VolumeDir> unlocked = VolumeDir::Open(command.direct, /*lock=*/false);
   SALIUS_RETURN_IF_ERROR(OfVolume(Explained(unlocked.status(), command.direct)));
   SALIUS_RETURN_IF_ERROR(

@@ -8,9 +8,6 @@
 
 namespace salius::run {
 
-// Blocks the signals that Run waits for; before any thread is made.
-void BlockSignals();
-
 // Runs the command, to which SIGTERM, SIGINT and SIGHUP are passed on. Returns its exit code
 // (command_line.h). Errors: the volume cannot be used, or the command not started: NOT_FOUND and
 // PERMISSION_DENIED are the command's own.

@@ -1,10 +1,13 @@
-// salius-run: runs a command on a direct volume (docs/direct.md).
+// salius-run: runs a command on a direct volume (docs/direct.md), or with its outputs gated at
+// mounts (docs/external-synchrony.md).
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "client/run/await_command.h"
 #include "client/run/command_line.h"
 #include "client/run/direct_run.h"
+#include "client/run/mount_run.h"
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/strings.h"
@@ -34,7 +37,7 @@ int Main(const std::vector<std::string>& words) {
   if (const absl::Status level = InitLogging("salius-run", command->log_level); !level.ok()) {
     return Complain(level, kExitFailure);
   }
-  const absl::StatusOr<int> code = Run(*command);
+  const absl::StatusOr<int> code = command->direct.empty() ? RunAtMounts(*command) : Run(*command);
   return code.ok() ? *code : Complain(code.status(), ExitCodeOf(code.status()));
 }
 

@@ -25,15 +25,22 @@ bool IsFile(const std::string& path) {
   return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
 }
 
-absl::StatusOr<std::string> Judged(const std::string& file) {
+absl::StatusOr<std::string> Judged(const std::string& file, Programs programs) {
   const preload::Verdict verdict = preload::JudgeProgram(AT_FDCWD, file.c_str());
   if (verdict == preload::Verdict::kRuns) return file;
+  if (programs == Programs::kGated) {
+    // The filter refuses calls of other machines; another C library ends at symbols it has not.
+    if (verdict != preload::Verdict::kOther) return file;
+    return absl::PermissionDeniedError(
+        absl::StrCat(file, ": it is for another C library or machine"));
+  }
   return absl::PermissionDeniedError(absl::StrCat(file, ": ", preload::VerdictText(verdict)));
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> FindProgram(const std::string& name, const std::string& path) {
+absl::StatusOr<std::string> FindProgram(const std::string& name, const std::string& path,
+                                        Programs programs) {
   namespace fs = std::filesystem;
   std::error_code error;
   std::vector<std::string> places;
@@ -50,7 +57,7 @@ absl::StatusOr<std::string> FindProgram(const std::string& name, const std::stri
   std::string denied;
   for (const std::string& place : places) {
     if (!IsFile(place)) continue;
-    if (::access(place.c_str(), X_OK) == 0) return Judged(place);
+    if (::access(place.c_str(), X_OK) == 0) return Judged(place, programs);
     if (denied.empty()) denied = place;
   }
   if (!denied.empty()) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -51,11 +52,35 @@ std::string DescriptorPath(int thread, int64_t fd) {
   return absl::StrCat("/proc/", thread, "/fd/", fd);
 }
 
-bool IsStream(const struct stat& st) {
-  return S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISCHR(st.st_mode);
+// The type and identity of a file.
+struct Seen {
+  mode_t mode = 0;  // the type; its other bits may be old
+  dev_t device = 0, device_number = 0;
+  uint64_t inode = 0;
+};
+
+// Looks at a file without a question to the daemon of a mount, but for its name. `flags`: of
+// statx(2). Returns false with errno.
+bool LookAt(int directory, const std::string& path, int flags, Seen* seen) {
+  struct statx st {};
+  if (::statx(directory, path.c_str(), flags | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &st) !=
+      0) {
+    return false;
+  }
+  *seen = {st.stx_mode, makedev(st.stx_dev_major, st.stx_dev_minor),
+           makedev(st.stx_rdev_major, st.stx_rdev_minor), st.stx_ino};
+  return true;
 }
 
-std::pair<uint64_t, uint64_t> Identity(const struct stat& st) { return {st.st_dev, st.st_ino}; }
+bool LookAt(const std::string& path, Seen* seen) { return LookAt(AT_FDCWD, path, 0, seen); }
+
+bool IsStream(const Seen& seen) {
+  return S_ISFIFO(seen.mode) || S_ISSOCK(seen.mode) || S_ISCHR(seen.mode);
+}
+
+bool IsNamed(const Seen& seen) { return S_ISREG(seen.mode) || S_ISDIR(seen.mode); }
+
+std::pair<uint64_t, uint64_t> Identity(const Seen& seen) { return {seen.device, seen.inode}; }
 
 std::string LinkOf(const std::string& path) {
   char text[PATH_MAX];
@@ -116,13 +141,22 @@ std::set<std::pair<uint64_t, uint64_t>> OpenStreams() {
   while (directory != nullptr) {
     const dirent* const entry = ::readdir(directory.get());
     if (entry == nullptr) break;
-    struct stat st {};
+    Seen seen;
     int fd = -1;
-    if (absl::SimpleAtoi(entry->d_name, &fd) && ::fstat(fd, &st) == 0 && IsStream(st)) {
-      streams.insert(Identity(st));
+    if (absl::SimpleAtoi(entry->d_name, &fd) && LookAt(fd, "", AT_EMPTY_PATH, &seen) &&
+        IsStream(seen)) {
+      streams.insert(Identity(seen));
     }
   }
   return streams;
+}
+
+std::string HeldText(const std::set<std::pair<uint64_t, uint64_t>>& held) {
+  std::string text;
+  for (const auto& [device, inode] : held) {
+    absl::StrAppend(&text, absl::Hex(device), ":", absl::Hex(inode), ",");
+  }
+  return text;
 }
 
 Supervisor::Supervisor(UniqueFd listener, gate::Gate& gate, Surroundings surroundings)
@@ -147,6 +181,13 @@ Supervisor::~Supervisor() {
   static_cast<void>(!::write(stop_.get(), &one, sizeof(one)));
   judge_.join();
   waiter_.join();
+}
+
+bool Supervisor::AwaitLast(int timeout_ms) const {
+  pollfd look{listener_.get(), 0, 0};  // POLLHUP is always reported
+  int ready = 0;
+  while ((ready = ::poll(&look, 1, timeout_ms)) < 0) SALIUS_CHECK(errno == EINTR, "poll");
+  return ready > 0;
 }
 
 void Supervisor::Judge() {
@@ -263,6 +304,7 @@ bool Supervisor::IsOutput(const OutputCall& what, const seccomp_notif& call) {
 }
 
 bool Supervisor::ChangesVolume(const OutputCall& what, const seccomp_notif& call) const {
+  if (surroundings_.root.empty()) return false;  // the daemons see it
   const auto thread = static_cast<int>(call.pid);
   const auto argument = [&](int index) { return call.data.args[index]; };
   switch (call.data.nr) {
@@ -283,10 +325,14 @@ bool Supervisor::ChangesVolume(const OutputCall& what, const seccomp_notif& call
 }
 
 bool Supervisor::IsOfVolume(int thread, int fd) const {
-  const std::string path = DescriptorPath(thread, fd);
-  struct stat st {};
-  return ::stat(path.c_str(), &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-         st.st_dev == surroundings_.device && IsBelowRoot(LinkOf(path));
+  Seen seen;
+  return LookAt(DescriptorPath(thread, fd), &seen) && IsNamed(seen) &&
+         InVolume(seen.device, DescriptorPath(thread, fd));
+}
+
+bool Supervisor::InVolume(uint64_t device, const std::string& link) const {
+  return surroundings_.devices.count(device) != 0 &&
+         (surroundings_.root.empty() || IsBelowRoot(LinkOf(link)));
 }
 
 bool Supervisor::IsBelowRoot(const std::string& path) const {
@@ -298,25 +344,23 @@ bool Supervisor::IsBelowRoot(const std::string& path) const {
 
 bool Supervisor::LeadsOutside(int thread, int fd) const {
   const std::string path = DescriptorPath(thread, fd);
-  struct stat st {};
+  Seen seen;
   // Without a look (the process has changed its user, or the number is wrong) it is outside.
-  if (::stat(path.c_str(), &st) != 0) return true;
-  if (surroundings_.window == Identity(st)) return false;
-  const bool named = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
-  const bool in_volume =
-      named && st.st_dev == surroundings_.device && IsBelowRoot(LinkOf(path));
-  if (S_ISDIR(st.st_mode)) return !in_volume;  // its attributes
-  const bool inside = !named && gate_.Inside(st.st_dev, st.st_ino);
-  return gate::KindOf(st.st_mode, st.st_rdev, in_volume, inside) != Kind::kInside;
+  if (!LookAt(path, &seen)) return true;
+  if (surroundings_.window == Identity(seen)) return false;
+  const bool named = IsNamed(seen);
+  const bool in_volume = named && InVolume(seen.device, path);
+  if (S_ISDIR(seen.mode)) return !in_volume;  // its attributes
+  const bool inside = !named && gate_.Inside(seen.device, seen.inode);
+  return gate::KindOf(seen.mode, seen.device_number, in_volume, inside) != Kind::kInside;
 }
 
 bool Supervisor::ShowsEnd(int thread, int fd) const {
-  struct stat st {};
-  const std::string path = DescriptorPath(thread, fd);
-  if (::stat(path.c_str(), &st) != 0) return errno != ENOENT;  // nothing is open there
-  return gate::KindOf(st.st_mode, st.st_rdev, false, gate_.Inside(st.st_dev, st.st_ino)) ==
-             Kind::kStream &&
-         surroundings_.held.count(Identity(st)) == 0;
+  Seen seen;
+  if (!LookAt(DescriptorPath(thread, fd), &seen)) return errno != ENOENT;  // nothing is open there
+  return gate::KindOf(seen.mode, seen.device_number, false,
+                      gate_.Inside(seen.device, seen.inode)) == Kind::kStream &&
+         surroundings_.held.count(Identity(seen)) == 0;
 }
 
 bool Supervisor::AnyShowsEnd(int thread, bool at_exec) const {
@@ -360,11 +404,14 @@ bool Supervisor::NameIsOutside(int thread, int64_t directory, uint64_t address) 
       absl::StrCat(base, slash == std::string::npos ? "" : path.substr(0, slash), "/");
   const UniqueFd folder(::open(parent.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid()) return errno != ENOENT && errno != ENOTDIR;  // the call fails
-  if (!IsBelowRoot(LinkOf(absl::StrCat("/proc/self/fd/", folder.get())))) return true;
+  Seen parent_seen, seen;
+  if (!LookAt(folder.get(), "", AT_EMPTY_PATH, &parent_seen) ||
+      !InVolume(parent_seen.device, absl::StrCat("/proc/self/fd/", folder.get()))) {
+    return true;
+  }
   // The call may follow a link that leads outside.
-  struct stat st {};
-  return ::fstatat(folder.get(), name.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-         (S_ISLNK(st.st_mode) || st.st_dev != surroundings_.device);
+  return LookAt(folder.get(), name, AT_SYMLINK_NOFOLLOW, &seen) &&
+         (S_ISLNK(seen.mode) || surroundings_.devices.count(seen.device) == 0);
 }
 
 bool Supervisor::SendsOutside(const seccomp_notif& call) {

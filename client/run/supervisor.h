@@ -29,19 +29,23 @@
 
 namespace salius::run {
 
-// The volume and what salius-run holds open, as the supervisor must know them.
+// The volumes and what salius-run holds open, as the supervisor must know them.
 struct Surroundings {
-  std::string root;  // the real path of the volume's directory
-  dev_t device = 0;  // of the volume's files
+  // The real path of a direct volume's directory. "": all files of `devices` are of the volumes,
+  // which are mounts, and their daemons see every change.
+  std::string root;
+  std::set<uint64_t> devices;  // of the volumes' files
   // Pipes, sockets and terminals that this process has open until its end: closing one elsewhere
   // shows no end of file. Device and inode.
   std::set<std::pair<uint64_t, uint64_t>> held;
-  // A shared window's memory, which is mapped by every process. Device and inode.
+  // The shared memory of the gate, which is mapped by every process. Device and inode.
   std::pair<uint64_t, uint64_t> window;
 };
 
 // Returns the pipes, sockets and character devices that this process has open now.
 std::set<std::pair<uint64_t, uint64_t>> OpenStreams();
+// Returns them as the value of gate::kHeldVariable.
+std::string HeldText(const std::set<std::pair<uint64_t, uint64_t>>& held);
 
 class Supervisor {
  public:
@@ -51,6 +55,10 @@ class Supervisor {
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
+
+  // Waits until the last process with the filter has ended, for at most `timeout_ms`; -1: no limit.
+  // Returns whether it has. Needs Linux 5.9.
+  bool AwaitLast(int timeout_ms) const;
 
  private:
   struct Stopped {
@@ -72,6 +80,8 @@ class Supervisor {
   bool ShowsEnd(int thread, int fd) const;
   bool AnyShowsEnd(int thread, bool at_exec) const;
   bool NameIsOutside(int thread, int64_t directory, uint64_t path) const;
+  // `link`: in /proc, of the descriptor of a named file.
+  bool InVolume(uint64_t device, const std::string& link) const;
   bool IsBelowRoot(const std::string& path) const;
   bool SendsOutside(const seccomp_notif& call);
   bool SignalsOutside(const seccomp_notif& call, const gate::OutputCall& what) const;

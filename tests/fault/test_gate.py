@@ -53,9 +53,11 @@ print("ready", flush=True)
 sys.stdin.readline()
 save(b"second")
 os.pwrite(synced, b"second", 0)
+libc.prctl(15, b"synced", 0, 0, 0)  # the name of a process is no output
 def output():
 %(output)s
 output()
+libc.prctl(15, b"made", 0, 0, 0)
 print("made %%f" %% time.monotonic(), flush=True)
 sys.stdin.readline()
 """
@@ -126,14 +128,10 @@ LEAKS = {
 }
 
 
-class Recorder(DirectCase):
-    """A process outside, with the channels on which it hears the program."""
+class Channels:
+    """A process outside, with the channels on which it hears the program. A part of a Case."""
 
-    DELTA = "5s"
-
-    def setUp(self):
-        super().setUp()
-        self.count_ = 0
+    count_ = 0
 
     def listen(self):
         """Makes the directory outside with all that a leak may use."""
@@ -214,20 +212,29 @@ class Recorder(DirectCase):
     def raised(self):
         return libc.semctl(self.semaphore, 0, 12) == 1  # GETVAL
 
-    def begin(self, prepare, output, gated):
+    def begin(self, prepare, output, gated, **how):
+        """Starts the program; `how`: for self.start."""
         for word, value in (("TERMINAL", repr(os.ttyname(self.slave))), ("LISTENER", self.pid),
                             ("MEMORY", self.memory), ("QUEUE", repr(self.queue_name)),
                             ("MESSAGES", str(self.messages)), ("SEMAPHORE", str(self.semaphore))):
             prepare, output = prepare.replace(word, value), output.replace(word, value)
         output = "\n".join("    " + line for line in output.splitlines())
         run = self.start(sys.executable, "-c", PROGRAM % {"prepare": prepare, "output": output}, self.directory, self.out,
-                         "sync" if gated else "none", options=("--commit=external",) if gated else (), pipe_in=True)
+                         "sync" if gated else "none", pipe_in=True, **how)
         for _ in range(2):
             self.assertEqual(run.popen.stdout.readline(), "ready\n", run.tail())
         if "send_fds" in prepare:
             self.passed = socket.recv_fds(self.datagram, 16, 1)[1][0]
         self.accepted = self.stream.accept()[0] if "/stream" in prepare else self.stream
         return run
+
+
+class Recorder(Channels, DirectCase):
+
+    DELTA = "5s"
+
+    def begin(self, prepare, output, gated):
+        return super().begin(prepare, output, gated, options=("--commit=external",) if gated else ())
 
     def go(self, run):
         """Has the program write, sync and make the output. Returns when the sync has returned."""

@@ -35,27 +35,27 @@ class ProgramTest : public testing::Test {
 TEST_F(ProgramTest, FirstExecutableInThePathIsFound) {
   Script("tool", 0644);
   const std::string second = Script("second/tool", 0755);
-  const absl::StatusOr<std::string> found = FindProgram("tool", SearchPath());
+  const absl::StatusOr<std::string> found = FindProgram("tool", SearchPath(), Programs::kLogged);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(*found, second);
 }
 
 TEST_F(ProgramTest, NameWithASlashIsNotSearched) {
   Script("second/tool", 0755);
-  EXPECT_TRUE(absl::IsNotFound(FindProgram("./tool", SearchPath()).status()));
-  EXPECT_TRUE(FindProgram(directory_ + "/second/tool", "").ok());
+  EXPECT_TRUE(absl::IsNotFound(FindProgram("./tool", SearchPath(), Programs::kLogged).status()));
+  EXPECT_TRUE(FindProgram(directory_ + "/second/tool", "", Programs::kLogged).ok());
 }
 
 TEST_F(ProgramTest, FileWithoutTheRightIsRefusedByName) {
   const std::string path = Script("tool", 0644);
-  const absl::Status status = FindProgram("tool", SearchPath()).status();
+  const absl::Status status = FindProgram("tool", SearchPath(), Programs::kLogged).status();
   EXPECT_TRUE(absl::IsPermissionDenied(status));
   EXPECT_NE(status.message().find(path), std::string::npos);
 }
 
 TEST_F(ProgramTest, DirectoryIsRefused) {
-  EXPECT_TRUE(absl::IsPermissionDenied(FindProgram(directory_ + "/second", "").status()));
-  EXPECT_TRUE(absl::IsNotFound(FindProgram("second", SearchPath()).status()));
+  EXPECT_TRUE(absl::IsPermissionDenied(FindProgram(directory_ + "/second", "", Programs::kLogged).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindProgram("second", SearchPath(), Programs::kLogged).status()));
 }
 
 TEST_F(ProgramTest, ProgramThatTakesAnotherIdIsRefused) {
@@ -64,10 +64,23 @@ TEST_F(ProgramTest, ProgramThatTakesAnotherIdIsRefused) {
   std::filesystem::copy_file("/bin/true", copy);
   ASSERT_EQ(chown(copy.c_str(), 1, 1), 0);
   ASSERT_EQ(chmod(copy.c_str(), 04755), 0);
-  const absl::Status status = FindProgram(copy, "").status();
+  const absl::Status status = FindProgram(copy, "", Programs::kLogged).status();
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  // With its outputs gated it gains nothing, and runs.
+  EXPECT_TRUE(FindProgram(copy, "", Programs::kGated).ok());
   ASSERT_EQ(chmod(copy.c_str(), 0755), 0);
-  EXPECT_TRUE(FindProgram(copy, "").ok());
+  EXPECT_TRUE(FindProgram(copy, "", Programs::kLogged).ok());
+}
+
+TEST_F(ProgramTest, ProgramForAnotherMachineIsRefusedEverywhere) {
+  const std::string path = directory_ + "/other";
+  std::ofstream(path) << std::string("\177ELF\1\1\1", 7) << std::string(64, '\0');
+  ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  for (const Programs programs : {Programs::kLogged, Programs::kGated}) {
+    const absl::Status status = FindProgram(path, "", programs).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+    EXPECT_NE(status.message().find("another C library or machine"), std::string::npos) << status;
+  }
 }
 
 TEST_F(ProgramTest, LibraryThatIsMissingIsNamed) {

@@ -37,10 +37,28 @@ TEST(RunCommandTest, TriggerWithoutExternalIsRefused) {
 }
 
 TEST(RunCommandTest, MissingPartsAreNamed) {
-  EXPECT_NE(ErrorOf({"--", "true"}).find("--direct DIR is missing"), std::string::npos);
   EXPECT_NE(ErrorOf({"--direct", "/srv/d"}).find("the command is missing"), std::string::npos);
   EXPECT_NE(ErrorOf({"--direct", "/srv/d", "--"}).find("the command is missing"),
             std::string::npos);
+}
+
+TEST(RunCommandTest, WithoutADirectVolumeTheCommandRunsAtMounts) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--", "true"}, {"--commit=external", "--", "true"}}) {
+    const absl::StatusOr<RunCommand> command = ParseRunCommand(words);
+    ASSERT_TRUE(command.ok()) << command.status();
+    EXPECT_EQ(command->direct, "");
+  }
+  EXPECT_NE(ErrorOf({}).find("the command is missing"), std::string::npos);
+}
+
+TEST(RunCommandTest, OptionsOfADirectVolumeAreRefusedAtMounts) {
+  for (const char* const option :
+       {"--commit=sync", "--trigger=output", "--recover=auto", "--insecure", "--stats"}) {
+    const std::string error = ErrorOf({option, "--", "true"});
+    EXPECT_NE(error.find("needs --direct DIR"), std::string::npos) << error;
+    EXPECT_NE(error.find("mount"), std::string::npos) << error;
+  }
 }
 
 TEST(RunCommandTest, CommandWithoutDashesIsRefused) {
