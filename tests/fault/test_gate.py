@@ -149,7 +149,7 @@ class Channels:
         self.stream.listen()
         self.listener.listen()
         self.master, self.slave = pty.openpty()
-        self.queue_name = b"/salius-test-%d-%d" % (os.getpid(), self.count_)
+        self.queue_name = b"/%s-%d-%d" % (current().id.encode(), id(self), self.count_)  # two runs share queues
         self.queue = libc.mq_open(self.queue_name, os.O_RDONLY | os.O_CREAT, 0o600, None)
         self.messages = libc.msgget(0, 0o600)  # IPC_PRIVATE
         self.semaphore = libc.semget(0, 1, 0o600)
