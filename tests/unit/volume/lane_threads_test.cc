@@ -18,7 +18,7 @@ class LaneThreadsTest : public VolumeFixture {
   static constexpr uint64_t kRange = 3000;
   static constexpr int kSteps = 250;
 
-  // Writes and reads the writer's ranges in all files.
+  // Writes and reads the writer's ranges in all files, and takes pages out of memory.
   void Use(size_t writer, uint64_t seed) {
     Random random(seed * 100 + writer);
     std::string shadows[kFiles][kRanges];
@@ -26,6 +26,7 @@ class LaneThreadsTest : public VolumeFixture {
       for (std::string& range : file) range = std::string(kRange, 'o');
     }
     for (int step = 0; step < kSteps; ++step) {
+      if (random.Chance(0.2)) memory->DropAllPages();
       const size_t file = random.Below(kFiles), range = random.Below(kRanges);
       std::string& shadow = shadows[file][range];
       const uint64_t base = (range * kWriters + writer) * kRange;
@@ -43,11 +44,10 @@ class LaneThreadsTest : public VolumeFixture {
     }
   }
 
-  // Takes pages out of memory, and has records applied, until the writers have ended.
+  // Has records applied until the writers have ended.
   void Disturb(uint64_t seed) {
     Random random(seed);
     while (!ended_.load()) {
-      if (random.Chance(0.2)) memory->DropAllPages();
       FakeOf(volume->stream()).Give(random.Below(20));
       if (random.Chance(0.02)) SALIUS_CHECK_OK(volume->stream().Checkpoint());
       std::this_thread::yield();
