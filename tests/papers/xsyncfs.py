@@ -2,8 +2,7 @@
 same works that wait for each sync, or for none. Figures 4 to 6 are PostMark, a build and a database;
 figure 9 compares sending at once (eager) with sending when an output waits.
 
-The replicas of the mounts are 1 ms away each way; those of the direct volume are on loopback. The
-part on mounts ends with an error as long as salius-run does not register at mounts.
+The replicas of the mounts are 1 ms away each way; those of the direct volume are on loopback.
 """
 import contextlib
 import json
