@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.image import Image
 from harness.model_disk import ModelDisk
 from harness.relay import Relay
-from harness.rig import LESS_PATIENT
+from harness.rig import LESS_PATIENT, PATIENT
 from harness.run import binary
 
 DELAY_MS = 2
@@ -87,7 +87,7 @@ class Data(DifferentialCase):
         top = self.bare("ext4")
         disk = self.own(ModelDisk("--model", "ssd", size_mb=1024, directory="/dev/shm", mount_options="noatime"))
         with disk.at_once():
-            rig = self.rig(m=REPLICAS, acks=1, image=disk.image, init_options=LESS_PATIENT)
+            rig = self.rig(m=REPLICAS, acks=1, image=disk.image, init_options=PATIENT)
             mount = rig.mount(",".join(filter(None, ("noatime", options))), mode="replicated")
         began = int(time.time())
         self.run_operations(operations, "--data", "--backing", rig.backing, "--own", 2, "--shared", 2, rig.path, top,
