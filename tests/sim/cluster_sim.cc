@@ -453,6 +453,8 @@ void ClusterSim::Crash() {
     seat_->Clear();
     return MachineDies(DrawDeath(), true);
   }
+  // It may have heard of a memory that is lost only after its last record: by a late answer.
+  CountUnnoticedLosses(*primary_);
   LastLosses();
   oldest_needed_ = primary_->OldestNeeded();
   TakeRefused();
