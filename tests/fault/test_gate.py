@@ -15,7 +15,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 
 from harness.direct import DirectCase
 from harness.proc import Proc, attach_strace
@@ -131,13 +133,9 @@ LEAKS = {
 class Channels:
     """A process outside, with the channels on which it hears the program. A part of a Case."""
 
-    count_ = 0
-
     def listen(self):
         """Makes the directory outside with all that a leak may use."""
-        self.count_ += 1
-        self.out = os.path.join(current().dir, "out%d-%d" % (id(self), self.count_))
-        os.mkdir(self.out)
+        self.out = tempfile.mkdtemp(prefix="out", dir=current().dir)
         os.mkfifo(self.out + "/fifo")
         self.fifo = os.open(self.out + "/fifo", os.O_RDONLY | os.O_NONBLOCK)
         open(self.out + "/file", "w").close()
@@ -149,7 +147,7 @@ class Channels:
         self.stream.listen()
         self.listener.listen()
         self.master, self.slave = pty.openpty()
-        self.queue_name = b"/%s-%d-%d" % (current().id.encode(), id(self), self.count_)  # two runs share queues
+        self.queue_name = b"/salius-%s" % uuid.uuid4().hex.encode()  # all runs of the machine share queues
         self.queue = libc.mq_open(self.queue_name, os.O_RDONLY | os.O_CREAT, 0o600, None)
         self.messages = libc.msgget(0, 0o600)  # IPC_PRIVATE
         self.semaphore = libc.semget(0, 1, 0o600)
@@ -534,7 +532,6 @@ class Status(DirectCase):
     def test_io_uring_is_refused_to_raw_system_calls_too(self):
         text = "import errno\n" \
                "print(errno.errorcode[-raw(425, 1, None, 0)], errno.errorcode[-raw(206, 1, None, 0)], flush=True)"
-        os.mkdir(os.path.join(current().dir, "nothing"))
         run = self.start(sys.executable, "-c", PROGRAM % {"prepare": text, "output": "    pass"}, self.directory,
-                         os.path.join(current().dir, "nothing"), "sync", options=("--commit=external",), pipe_in=True)
+                         tempfile.mkdtemp(dir=current().dir), "sync", options=("--commit=external",), pipe_in=True)
         self.assertEqual(run.popen.stdout.readline(), "ENOSYS ENOSYS\n", run.tail())

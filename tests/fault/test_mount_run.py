@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from fault.test_gate import LEAKS, Channels
@@ -226,7 +227,7 @@ class Gated(MountCase):
         return paths
 
     def fifo(self, name="fifo"):
-        path = os.path.join(current().dir, "%s-%s" % (name, id(self)))
+        path = os.path.join(tempfile.mkdtemp(dir=current().dir), name)
         os.mkfifo(path)
         end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, end)
@@ -260,7 +261,7 @@ class Gated(MountCase):
     def test_process_outside_waits_for_what_it_would_see(self):
         run = self.python("ready(); save(b'new'); name(15, b'synced'); sys.stdin.readline()")
         self.await_ready(run)
-        agent = self.own(Agent(os.path.join(current().dir, "agent%d.log" % id(self))))
+        agent = self.own(Agent(os.path.join(tempfile.mkdtemp(dir=current().dir), "agent.log")))
         self.stop_replicas()
         self.go(run)
         self.await_name(run, "synced")
@@ -369,7 +370,7 @@ class Gated(MountCase):
         self.end(run)
 
     def test_file_mounted_over_a_name_of_the_mount_is_outside(self):
-        out, over = os.path.join(current().dir, "over%d" % id(self)), self.rig_.file("g")
+        out, over = os.path.join(tempfile.mkdtemp(dir=current().dir), "over"), self.rig_.file("g")
         for path, text in ((out, "there"), (over, "")):
             with open(path, "w") as f:
                 f.write(text)
@@ -466,7 +467,7 @@ class Gated(MountCase):
             os.rename(gate + ".away", gate)
 
     def test_writable_map_of_a_file_outside_ends_early_return(self):
-        out = os.path.join(current().dir, "mapped%d" % id(self))
+        out = os.path.join(tempfile.mkdtemp(dir=current().dir), "mapped")
         with open(out, "wb") as f:
             f.truncate(4096)
         run = self.python("import mmap; save(b'x'); f = os.open(sys.argv[1], os.O_RDWR); m = mmap.mmap(f, 4096); ready()\n"
