@@ -1,5 +1,5 @@
 // Offset of every field of a frame (docs/wire-format.md). For proto/frame_format.cc,
-// proto/frame.cc and their tests only.
+// proto/frame.cc, proto/sealed_frame.cc and their tests only.
 #ifndef SALIUS_PROTO_LAYOUT_H_
 #define SALIUS_PROTO_LAYOUT_H_
 
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "proto/frame_format.h"
+#include "proto/sealed_frame.h"
 
 namespace salius::frame_layout {
 
@@ -49,6 +50,14 @@ inline constexpr size_t kAckCrcAt = 52;
 static_assert(kAckCrcAt + 4 == kAckFixedBytes);
 inline constexpr size_t kAckRangeBytes = 16;
 static_assert(kAckFixedBytes + kAckRangeBytes * kMaxAckRanges == kMaxAckBytes);
+
+// Magic and version of a sealed frame are where a plain one has them.
+inline constexpr size_t kSealKindAt = 5;
+inline constexpr size_t kSealReservedAt = 6;
+inline constexpr size_t kSealKeyIdAt = 8;
+inline constexpr size_t kSealSenderAt = 12;
+inline constexpr size_t kSealCounterAt = 16;
+static_assert(kSealCounterAt + 8 == kSealPrefixBytes);
 
 inline constexpr uint16_t kAllAckFlags =
     kAckMemoryFull | kAckUnknownSession | kAckFenced | kAckOverdue;

@@ -5,6 +5,10 @@ An encoder of its own, made from the documents and not from the C++ code, so tha
 other. Run: python3 tests/unit/log/golden.py > tests/unit/log/golden.h
 """
 import struct
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
 def crc32c(b, crc=0):
     crc^=0xFFFFFFFF
     for x in b:
@@ -34,6 +38,9 @@ recs=[('Write',1,b'hello',42,(4096,0,0)),('Truncate',2,b'',42,(100,0,0)),('Fallo
 def frame(t,count,payload):
     h=struct.pack('<IBBHII',0x31464C53,1,t,count,len(payload),0)+VOL+struct.pack('<QQQQQQI',3,0xABCDEF0123456789,111,4,6,7,0)
     return h+struct.pack('<I',crc32c(h))+payload
+def sealed(key,key_id,sender,counter,frame):
+    prefix=struct.pack('<IBBHIIQ',0x32464C53,2,0,0,key_id,sender,counter)
+    return prefix+AESGCM(key).encrypt(struct.pack('<IQ',sender,counter),frame,prefix)
 def frag(seq,rb,off,piece):
     h=struct.pack('<QIII',seq,rb,off,0); return h+struct.pack('<I',crc32c(h))+piece
 def ack(inc,base,cont,trim,free,prom,flags,ranges):
@@ -76,6 +83,7 @@ def main():
     constant("FrameAck", frame(3, 0, ack(0x1111222233334444, 3, 9, 2, 1 << 20, 4, 0x9,
                                          [(11, 12), (14, 14)])))
     constant("FrameProbe", frame(4, 0, b""))
+    constant("SealedProbe", sealed(bytes(range(0x80, 0x90)), 0x0A0B0C0D, 3, 0x1122334455, frame(4, 0, b"")))
     s = state(9, 1, 3, 2, b"01234567-89ab-cdef-0123-456789abcdef",
               [(b"10.0.0.1:7400", 0x1111222233334444, 1), (b"[::1]:7400", 5, 8)],
               2, 77, 41, 0x1122334455667788, 1002, 2, 99)
