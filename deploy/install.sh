@@ -12,6 +12,10 @@
 # - /sbin/mount.fuse.salius: the type that /proc/mounts shows, and mount -o remount
 # - /sbin/umount.fuse.salius: makes umount wait until the volume is drained
 #
+# Replicas run as the user salius, which the script makes with systemd-sysusers(8). It also raises the
+# kernel's limit of socket buffers (deploy/salius.sysctl). --uninstall leaves the user: files may
+# belong to it.
+#
 # The administrator owns /etc/salius: the script makes the directory and touches nothing in it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,6 +49,8 @@ samples=(deploy/*.sample)
 completions=$destdir$prefix/share/bash-completion/completions # each file has the name of a command
 sbin=$destdir/sbin
 unit_dir=$destdir/etc/systemd/system
+user_file=$destdir$prefix/lib/sysusers.d/salius.conf
+sysctl_file=$destdir$prefix/lib/sysctl.d/60-salius.conf
 sample_dir=$destdir$prefix/share/doc/salius
 config_dir=$destdir/etc/salius
 
@@ -63,6 +69,7 @@ if [ $uninstall -eq 1 ]; then
     done
   fi
   for unit in "${units[@]}"; do rm -f "$unit_dir/${unit##*/}"; done
+  rm -f "$user_file" "$sysctl_file"
   for page in "${pages[@]}"; do rm -f "$destdir$prefix/share/man/man${page##*.}/${page##*/}"; done
   for sample in "${samples[@]}"; do rm -f "$sample_dir/${sample##*/}"; done
   [ ! -d "$sample_dir" ] || rmdir --ignore-fail-on-non-empty "$sample_dir"
@@ -104,6 +111,14 @@ for sample in "${samples[@]}"; do
   install -D -m 0644 "$sample" "$sample_dir/${sample##*/}"
 done
 [ -d "$config_dir" ] || install -d "$config_dir"
+install -D -m 0644 deploy/salius.sysusers "$user_file"
+install -D -m 0644 deploy/salius.sysctl "$sysctl_file"
+if [ -z "$destdir" ]; then
+  systemd-sysusers "$user_file" ||
+    echo "install: the user salius is missing: the unit salius-replica needs it" >&2
+  sysctl -q -p "$sysctl_file" ||
+    echo "install: $sysctl_file was not applied: bursts of records may be lost and sent again" >&2
+fi
 # systemd sees new units only after this; a chroot or a container has no systemd to notify.
 if [ -z "$destdir" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 echo "installed below $destdir$prefix, helpers in $sbin"

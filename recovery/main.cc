@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/daemon.h"
 #include "common/log.h"
@@ -19,6 +22,7 @@
 #include "storage/direct_volume.h"
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
+#include "storage/volume_rights.h"
 
 namespace salius::recovery {
 namespace {
@@ -30,6 +34,15 @@ std::function<absl::Status(RecoveryStep)> CrashHook(const CommandLine& line) {
     if (at == step && --left == 0) kill(getpid(), SIGKILL);
     return absl::OkStatus();
   };
+}
+
+// Lifts the limit of a file's size, and gives up capabilities. Before any thread: threads inherit what
+// is left.
+absl::Status PrepareProcess() {
+  SALIUS_RETURN_IF_ERROR(LiftFileSizeLimit());
+  SALIUS_ASSIGN_OR_RETURN(const std::string rights, KeepRightsForVolume({}));
+  SLOG_DEBUG("{}", rights);
+  return absl::OkStatus();
 }
 
 // Prints a failure. It may name users' files, whose names must not act on the terminal.
@@ -69,10 +82,10 @@ int Main(const std::vector<std::string>& arguments) {
                   SystemClock());
   options.on_progress = [&bar](const RecoveryProgress& progress) { bar.Show(progress); };
 
-  const absl::Status lifted = LiftFileSizeLimit();
+  const absl::Status prepared = PrepareProcess();
   // R3, R5, R7: refused where the lock is held, or a part of `.salius` is missing or another's.
-  absl::StatusOr<VolumeDir> dir = lifted.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
-                                              : absl::StatusOr<VolumeDir>(lifted);
+  absl::StatusOr<VolumeDir> dir = prepared.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
+                                              : absl::StatusOr<VolumeDir>(prepared);
   if (dir.ok()) {
     if (const absl::Status owned = CheckDirectOwner(*dir); !owned.ok()) dir = owned;
   }

@@ -79,6 +79,23 @@ absl::Status CheckItsOwnPurpose(int dir_fd, const std::string& path) {
       Printable(foreign, NewLines::kReplace)));
 }
 
+// Refuses the memory of a replica that root ran: a new place would be a loss of memory. No other user
+// can make such a directory.
+absl::Status CheckNotOfRoot(const std::string& path) {
+  struct stat dir, arena;
+  if (geteuid() == 0 || lstat(path.c_str(), &dir) != 0 || !S_ISDIR(dir.st_mode) ||
+      dir.st_uid != 0) {
+    return absl::OkStatus();
+  }
+  if (lstat((path + "/" + kArenaFile).c_str(), &arena) != 0 && errno == ENOENT) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s has the memory of a replica that root ran, and this process is user %d: hand it over "
+      "with `chown -R %d %s`, or remove it if no volume needs it",
+      path, geteuid(), geteuid(), ShellQuote(path)));
+}
+
 // Returns `path`, or the neighbour of it that an earlier start took, or a new one in the same
 // parent.
 absl::StatusOr<std::string> PlaceOf(const std::string& path, const Arena::RandomSource& random) {
@@ -123,6 +140,7 @@ ArenaFile::~ArenaFile() {
 }
 
 absl::Status ArenaFile::OpenFile(const Options& options, const Arena::RandomSource& random) {
+  SALIUS_RETURN_IF_ERROR(CheckNotOfRoot(options.dir));
   std::string place = options.dir;
   if (options.take_neighbour) {
     SALIUS_ASSIGN_OR_RETURN(place, PlaceOf(options.dir, random));

@@ -37,7 +37,12 @@ absl::Status MakeSynced(const std::string& dir) {
        path = ParentOf(path)) {
     parents.push_back(ParentOf(path));
   }
-  SALIUS_RETURN_IF_ERROR(MakeDirs(dir));
+  if (!parents.empty()) {
+    SALIUS_RETURN_IF_ERROR(MakeDirs(parents.front()));
+    // For its user alone. Another process may make it meanwhile.
+    const absl::Status made = MkdirAt(AT_FDCWD, dir, 0700);
+    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  }
   for (const std::string& parent : parents) {
     SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY));
     SALIUS_RETURN_IF_ERROR(FsyncFd(fd.get()));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -30,10 +31,12 @@
 #include "common/daemon.h"
 #include "common/host.h"
 #include "common/log.h"
+#include "common/net.h"
 #include "common/strings.h"
 #include "recovery/recover_if_open.h"
 #include "storage/fs_calls.h"
 #include "storage/host_claim.h"
+#include "storage/volume_rights.h"
 
 namespace salius {
 namespace {
@@ -54,6 +57,16 @@ DrainWatchdog::Options WatchdogFor(dev_t device) {
                 FlushLog();
                 ::_exit(kExitFailure);
               }};
+}
+
+absl::StatusOr<std::string> KeepRights(const MountOptions& options) {
+  VolumeRights rights;
+  rights.reads_callers = options.contract.commit == Commit::kExternal;
+  if (!options.metrics.empty()) {
+    SALIUS_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(options.metrics, 0));
+    rights.metrics_port = metrics.port;
+  }
+  return KeepRightsForVolume(rights);
 }
 
 std::string DefaultLog(const VolumeConfig& config) {
@@ -81,7 +94,8 @@ class MountDaemon {
       : command_(command), launcher_(launcher), signals_(signals) {}
 
   // Takes the volume for this process: lock, claim, configuration, log. Recovers it if it is open.
-  absl::Status Acquire();
+  // The log gets `rights`, the capabilities of this process.
+  absl::Status Acquire(const std::string& rights);
   // Opens the volume, which starts the session.
   absl::Status OpenVolume();
   // Mounts, serves until the end of the mount, and unmounts. After an error nothing is mounted.
@@ -113,7 +127,7 @@ class MountDaemon {
   bool cut_off_ = false;  // the kernel ended the connection without an unmount
 };
 
-absl::Status MountDaemon::Acquire() {
+absl::Status MountDaemon::Acquire(const std::string& rights) {
   SALIUS_ASSIGN_OR_RETURN(dir_, LockVolume(command_.backing));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(*dir_));
   const MountOptions& options = command_.options;
@@ -124,6 +138,12 @@ absl::Status MountDaemon::Acquire() {
   // From here on the terminal gets only notices, and the log gets the rest, also of a recovery.
   SALIUS_RETURN_IF_ERROR(launcher_.TakeLog(options.log_file, DefaultLog(config_)));
   SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", options.log_level));
+  if (!rights.empty()) SLOG_INFO("{}", rights);
+  if (options.contract.commit == Commit::kExternal && !absl::StrContains(rights, "CAP_SYS_PTRACE")) {
+    SLOG_WARN(
+        "this process has no CAP_SYS_PTRACE: it may be unable to check the programs that use "
+        "commit=external, and then refuses them (systemd: CapabilityBoundingSet=CAP_SYS_PTRACE)");
+  }
   RaiseDescriptorLimit();
   return RecoverBefore(*dir_, options.recover, &notices_);
 }
@@ -218,8 +238,10 @@ absl::Status MountDaemon::Drain(const absl::Status& served) {
 absl::Status Serve(const MountCommand& command, Launcher& launcher) {
   SignalWaiter signals;
   SALIUS_RETURN_IF_ERROR(PrepareProcess());
+  // Before any thread: threads inherit what is left.
+  SALIUS_ASSIGN_OR_RETURN(const std::string rights, KeepRights(command.options));
   MountDaemon daemon(command, launcher, signals);
-  SALIUS_RETURN_IF_ERROR(daemon.Acquire());
+  SALIUS_RETURN_IF_ERROR(daemon.Acquire(rights));
   SALIUS_RETURN_IF_ERROR(daemon.OpenVolume());
   const absl::Status served = daemon.ServeMount();
   return daemon.Drain(served);

@@ -31,6 +31,7 @@
 #include "client/run/await_command.h"
 #include "client/run/child.h"
 #include "client/run/program.h"
+#include "client/run/starter.h"
 #include "client/run/supervisor.h"
 #include "client/status/recovery_history.h"
 #include "client/status/status_server.h"
@@ -46,6 +47,7 @@
 #include "storage/direct_volume.h"
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
+#include "storage/volume_rights.h"
 
 namespace salius::run {
 namespace {
@@ -156,6 +158,15 @@ absl::StatusOr<int> RunChild(ChildOptions options, const std::string& socket) {
   options.socket = socket;
   SALIUS_ASSIGN_OR_RETURN(const pid_t child, StartChild(options));
   return AwaitCommand(child);
+}
+
+// The same on the thread that still has all capabilities.
+absl::StatusOr<int> RunChild(Starter& starter, ChildOptions options, const std::string& socket) {
+  options.socket = socket;
+  absl::StatusOr<pid_t> child;
+  starter.Run([&] { child = StartChild(options); });
+  SALIUS_RETURN_IF_ERROR(child.status());
+  return AwaitCommand(*child);
 }
 
 absl::Status RecoverBefore(VolumeDir& dir, bool refuse) {
@@ -376,11 +387,16 @@ absl::StatusOr<int> Run(const RunCommand& command) {
     return RunBeside(command, std::move(child), *unlocked, dir.status());
   }
   SALIUS_RETURN_IF_ERROR(OfVolume(dir.status()));
+  Starter starter;
+  const absl::StatusOr<std::string> rights = KeepRightsForVolume({.signals_command = true});
+  SALIUS_RETURN_IF_ERROR(OfVolume(rights.status()));
+  if (!rights->empty()) SLOG_INFO("{}", *rights);
   Session session(command);
   SALIUS_RETURN_IF_ERROR(OfVolume(session.Begin(*std::move(dir))));
   const absl::Status gated = session.Gates(child);
   const absl::StatusOr<int> code =
-      gated.ok() ? RunChild(std::move(child), session.socket()) : absl::StatusOr<int>(gated);
+      gated.ok() ? RunChild(starter, std::move(child), session.socket())
+                 : absl::StatusOr<int>(gated);
   const absl::Status ended = session.End();
   if (command.stats) session.PrintStats();
   if (!ended.ok()) {

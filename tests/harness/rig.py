@@ -76,6 +76,10 @@ class Rig:
     def file(self, name):
         return os.path.join(self.path, name)
 
+    @property
+    def salius_dir(self):
+        return os.path.join(self.backing, ".salius")
+
     def backing_file(self, name):
         return os.path.join(self.backing, name)
 

@@ -3,8 +3,8 @@
 # the code, that each case of docs/recovery.md has a test, that comments and documents are in plain
 # language, that each section that a message or document names exists (tests/language), that man
 # pages, samples and bash completion have the options of the programs (tests/options), that each
-# target lists the system libraries that it uses (tests/libraries), and which failed tests with real
-# parts run again (tests/harness).
+# target lists the system libraries that it uses (tests/libraries), how much the systemd units may do
+# (tests/units), and which failed tests with real parts run again (tests/harness).
 bazel_test "unit tests" //tests/unit/... //tests/sim/...
 check "planted bugs have their place" tests/mutations/run.py --patterns
 check "the search for their places" python3 -m unittest tests.mutations.test_cpp_source
@@ -23,3 +23,4 @@ second_tries() { (cd tests && /usr/bin/python3 -m unittest harness.test_second_t
 check "second tries of late tests" second_tries
 check "libraries of each target" python3 tests/libraries/check.py
 check "the check of the libraries" python3 -m unittest tests.libraries.test_check
+check "sandboxes of the systemd units" python3 -m unittest tests.units.test_units

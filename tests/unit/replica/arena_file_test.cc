@@ -9,10 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "absl/base/config.h"
+#include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -182,6 +184,27 @@ TEST_F(ArenaFileTest, NameTakenByAnotherUserIsAvoidedAndFoundAgain) {
   const auto again = ArenaFile::Open(options, SecureRandom64).value();
   EXPECT_EQ(again->path(), path);
   EXPECT_EQ(again->arena().incarnation(), incarnation);
+}
+
+TEST_F(ArenaFileTest, MemoryOfRootIsNotLeftBehind) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  ArenaFile::Options options = Options();
+  ASSERT_TRUE(ArenaFile::Open(options, SecureRandom64).ok());
+  ASSERT_EQ(chmod(shm_.path().c_str(), 0777), 0);
+  for (const bool take_neighbour : {false, true}) {
+    options.take_neighbour = take_neighbour;
+    ASSERT_EQ(seteuid(65534), 0);
+    const auto other = ArenaFile::Open(options, SecureRandom64);
+    ASSERT_EQ(seteuid(0), 0);
+    EXPECT_TRUE(absl::IsFailedPrecondition(other.status())) << other.status();
+    EXPECT_THAT(std::string(other.status().message()), HasSubstr("`chown -R 65534 "));
+  }
+  ASSERT_EQ(std::system(absl::StrCat("chown -R 65534 ", options.dir).c_str()), 0);
+  ASSERT_EQ(seteuid(65534), 0);
+  const auto handed_over = ArenaFile::Open(options, SecureRandom64);
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(handed_over.ok()) << handed_over.status();
+  EXPECT_EQ((*handed_over)->path(), options.dir + "/arena");
 }
 
 TEST(ArenaFileOnDiskTest, AnotherBootIsANewIncarnation) {

@@ -167,6 +167,7 @@ TEST(PromiseDirTest, ItIsMadeAndHeldByOneProcess) {
   const std::string path = top.path() + "/a/b";
   const auto dir = PromiseDir::Open(path);
   ASSERT_TRUE(dir.ok()) << dir.status();
+  EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms::owner_all);
   EXPECT_TRUE(absl::IsNotFound((*dir)->Read().status()));
   ASSERT_TRUE((*dir)->Write("one").ok());
   ASSERT_TRUE((*dir)->Write("two").ok());
