@@ -139,10 +139,10 @@ TEST_F(DirectKillTest, StoppedLeaderIsReplaced) {
   Join(child);
 }
 
-// Steps a child through `body`, and kills it after `instructions` of them. Returns the number of
-// instructions that it did; fewer when it ended before.
-template <typename Body>
-int64_t StepAndKill(int64_t instructions, Body body) {
+// Steps a child through `body`, calls `look` after each instruction, and kills the child after
+// `instructions` of them. Returns the number of instructions that it did; fewer when it ended before.
+template <typename Body, typename Look>
+int64_t StepAndKill(int64_t instructions, Body body, Look look) {
   const pid_t child = Fork([&] {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
     raise(SIGSTOP);
@@ -154,11 +154,34 @@ int64_t StepAndKill(int64_t instructions, Body body) {
   for (; done < instructions && WIFSTOPPED(status); ++done) {
     ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr);
     waitpid(child, &status, 0);
+    look();
   }
   if (!WIFSTOPPED(status)) return done;
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
   return done;
+}
+template <typename Body>
+int64_t StepAndKill(int64_t instructions, Body body) {
+  return StepAndKill(instructions, body, [] {});
+}
+
+// A real sync after a kill looks at the file's last record, to keep it from being replayed over
+// newer data (I3).
+TEST_F(DirectKillTest, CompleteRecordIsKnownToItsFileAtEachInstruction) {
+  const Seq before = window().window().issued();
+  int64_t complete = 0, unknown = 0;
+  StepAndKill(
+      1'000'000, [&] { Write(process_, file_, fd_, 0, "by the child"); },
+      [&] {
+        const Seq last = window().window().issued();
+        if (last == before || window().record(last).ready.load() == 0) return;
+        ++complete;
+        if (window().file(file_.index).last_seq.load() < last) ++unknown;
+      });
+  EXPECT_EQ(window().window().issued(), before + 1);
+  EXPECT_GT(complete, 0);
+  EXPECT_EQ(unknown, 0);
 }
 
 TEST_F(DirectKillTest, AtAnyInstructionOfAWriteAndItsSync) {
