@@ -30,8 +30,8 @@ struct DirectOptions {
   double put_back_lives = 0.1;  // per lifetime
   double remember = 0.05;       // in these: a copy is kept
   double put_back = 0.02;       // in these: the copy is put back
-  double stuck = 0.002;        // takes nothing for a while, then everything
-  double slow_restart = 0.3;   // per restart or amnesia: it takes up to restart_ms
+  double stuck = 0.002;         // takes nothing for a while, then everything
+  double slow_restart = 0.3;    // per restart or amnesia: it takes up to restart_ms
   uint64_t restart_ms = 400;
   // ---- per 2 ms
   double cut_off = 0.006;  // all replicas are cut off: the volume goes local, and heals again
@@ -44,6 +44,12 @@ struct DirectOptions {
   double stop = 0.01;  // per call: it is stopped at one of its next steps, for a while
   uint64_t stop_ms = 300;
   double open_fails = 0.05;  // per control call
+  // ---- external synchrony, drawn from a stream of its own
+  double external = 0.35;       // per lifetime
+  double lazy = 0.5;            // per session of these: records are sent when an output waits
+  double output = 0.25;         // per call: the thread makes an output after it
+  double end_early = 0.003;     // per call: early return ends, for all processes
+  double cut_at_output = 0.01;  // per output: the power is cut right after it
   // ---- disk
   double slow_disk = 0.03;     // per sync or note
   double slow_change = 0.2;    // per sync or note while the mode changes

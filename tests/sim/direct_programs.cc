@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/direct/window/file_table.h"
 #include "client/direct/window/robust_lock.h"
+#include "client/gate/gate.h"
 #include "common/check.h"
 #include "log/record.h"
 #include "tests/sim/direct_sim.h"
@@ -36,6 +37,7 @@ void DirectSim::StartProgram() {
     attached.descriptors[direct::kRootDescriptor] = backing_.root();
     attached.window_bytes = window_.header().total_bytes;
     SALIUS_CHECK(program.process.Adopt(attached) == 0);
+    program.process.GrantEarly();  // in a session of external synchrony only
     for (int i = 1; i < threads; ++i) {
       machine_.Spawn(program.id, [this, &program] { RunThread(program); });
     }
@@ -64,6 +66,7 @@ void DirectSim::RunThread(Program& program) {
     if (ending_ || random_.Chance(0.004)) return;  // it exits
     DrawFate(program);
     DoOne(program);
+    if (external_) ActOutside(program);
     using_.erase(machine_.running().number);
   }
 }
@@ -164,7 +167,9 @@ void DirectSim::Write(Program& program, SimFile& file, bool sync) {
   const size_t size = cells * DirectLedger::kCellBytes;
   const uint64_t offset = first * DirectLedger::kCellBytes;
   SALIUS_CHECK_OK(backing_.Pwrite(file.fd.get(), {bytes, size}, offset));
-  writing_[machine_.running().number] = {&file, ((1u << cells) - 1) << first};
+  const uint32_t written = ((1u << cells) - 1) << first;
+  const DirectLedger::Marks marks = file.ledger.Newest();
+  writing_[machine_.running().number] = {&file, written};
   Say("thread %d writes cells %d to %d of %s as write %d", machine_.running().number, first,
       first + cells - 1, file.name, file.ledger.Newest()[first]);
   Doing("killed between write and record");
@@ -173,6 +178,7 @@ void DirectSim::Write(Program& program, SimFile& file, bool sync) {
   const iovec parts[2] = {{bytes, size / 2}, {bytes + size / 2, size - size / 2}};
   const uint64_t seq = program.process.LogWrite(handle, offset, parts, 2, size);
   writing_.erase(machine_.running().number);
+  Finish(file, written, marks);
   if (seq > 0) CheckDeadline(seq);
   Say("thread %d has record %d of cells %d to %d of %s", machine_.running().number, seq, first,
       first + cells - 1, file.name);
@@ -196,11 +202,13 @@ void DirectSim::WriteUnlogged(Program& program, SimFile& file) {
   });
   if (at_once) return;
   file.ledger.Wrote(cell, value);
+  const DirectLedger::Marks marks = file.ledger.Newest();
   SALIUS_CHECK_OK(
       backing_.Pwrite(file.fd.get(), DirectLedger::CellOf(value), cell * DirectLedger::kCellBytes));
   machine_.Sleep(1000);
   Say("thread %d wrote cell %d of %s without a record", machine_.running().number, cell, file.name);
   program.process.Uncover(handle, direct::Reason::kCopy);
+  Finish(file, 1u << cell, marks);
   if (random_.Chance(0.5)) Sync(program, file);
 }
 
@@ -212,15 +220,71 @@ void DirectSim::Truncate(Program& program, SimFile& file) {
   machine_.Step();
   file.ledger.TruncatedTo(cells);
   SALIUS_CHECK_OK(backing_.Truncate(file.fd.get(), cells * DirectLedger::kCellBytes));
-  writing_[machine_.running().number] = {&file, ~((1u << cells) - 1)};
+  const uint32_t written = ~((1u << cells) - 1);
+  const DirectLedger::Marks marks = file.ledger.Newest();
+  writing_[machine_.running().number] = {&file, written};
   Doing("killed between write and record");
   machine_.Sleep(1000);
   const uint64_t seq = program.process.LogTruncate(handle, cells * DirectLedger::kCellBytes);
   writing_.erase(machine_.running().number);
+  Finish(file, written, marks);
   if (seq > 0) CheckDeadline(seq);
   Say("thread %d cut %s to %d cells, record %d", machine_.running().number, file.name, cells, seq);
   program.process.Unlock(handle);
   if (random_.Chance(0.5)) Sync(program, file);
+}
+
+void DirectSim::Finish(SimFile& file, uint32_t cells, const DirectLedger::Marks& written) {
+  if (!file.finished.has_value()) file.finished.emplace();
+  for (uint64_t i = 0; i < DirectLedger::kCells; ++i) {
+    size_t& finished = (*file.finished)[i];
+    if ((cells >> i & 1) != 0) finished = std::max(finished, written[i]);
+  }
+}
+
+void DirectSim::ActOutside(Program& program) {
+  if (outside_random_.Chance(options_.end_early)) {
+    Say("thread %d ends early return", machine_.running().number);
+    Count("early return ended");
+    program.process.gate().EndEarly(gate::kSharedMap);
+    Output(program);
+  } else if (outside_random_.Chance(options_.output)) {
+    Output(program);
+  }
+}
+
+// I9: shows all that the calls of all processes have done so far. As preload::Gating.
+void DirectSim::Output(Program& program) {
+  const uint32_t thread = machine_.running().number;
+  using_[thread] = nullptr;
+  std::vector<Covered> covered;
+  for (const auto& file : files_) {
+    if (file->finished.has_value()) covered.push_back({file.get(), *file->finished});
+  }
+  const Seq issued = window_.window().issued();
+  Say("thread %d makes an output", thread);
+  Doing("killed before an output");
+  if (program.process.gate().Pending()) {
+    calls_[thread] = {machine_.now(), "output"};
+    const int result = program.process.gate().Await();
+    calls_.erase(thread);
+    Count("output waited");
+    if (result != 0) {
+      const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
+                       outcome_.of_each.contains("sync error");
+      if (!may) Break(absl::StrCat("an output fails without a reason: ", result));
+      return;
+    }
+  }
+  Say("thread %d made an output, durable %d", thread, window_.durable());
+  if (window_.durable() < issued) {
+    Break(absl::StrCat("I9: an output is made while record ", issued, " is not durable"));
+  }
+  for (const Covered& each : covered) each.file->ledger.Acknowledge(each.marks, /*name=*/true);
+  Count("output");
+  if (faults_ && outside_random_.Chance(options_.cut_at_output) && Happens("cut at an output")) {
+    cut_now_ = true;
+  }
 }
 
 // I6: nothing is issued beside a record that waits for too long.
@@ -237,8 +301,10 @@ void DirectSim::CheckDeadline(Seq seq) {
 
 void DirectSim::Sync(Program& program, SimFile& file) {
   const direct::File handle = HandleOf(program, file, false);
-  const std::vector<Covered> covered = {{&file, file.ledger.Newest()}};
+  std::vector<Covered> covered = {{&file, file.ledger.Newest()}};
   const bool was_dead = !CoordinatorLives();
+  // A sync that returns early promises nothing but what the next output does.
+  const bool early = program.process.early() && program.process.gate().Early();
   const direct::PhaseWord before = window_.phase();
   const uint64_t real_syncs = window_.header().counters.real_syncs;
   const uint64_t file_syncs = kernel_.file_syncs();
@@ -251,6 +317,7 @@ void DirectSim::Sync(Program& program, SimFile& file) {
   if (result != 0 && handle.tracked() && window_.file(handle.index).failed.load() != 0) {
     file.failed = true;
   }
+  if (early) covered.clear();
   Synced(result, covered, before, was_dead, real_syncs, file_syncs, /*all=*/false);
 }
 
@@ -274,8 +341,9 @@ void DirectSim::Synced(int result, const std::vector<Covered>& covered, direct::
   if (window_.phase().generation() != before.generation()) {
     Count("generation changed under a sync");
   }
-  Say("thread %d synced %s: %d, durable %d", machine_.running().number,
-      all ? "all" : covered.front().file->name, result, window_.header().durable.load());
+  const std::string what = all ? "all" : covered.empty() ? "early" : covered.front().file->name;
+  Say("thread %d synced %s: %d, durable %d", machine_.running().number, what, result,
+      window_.header().durable.load());
   if (result != 0) {
     const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
                      outcome_.of_each.contains("sync error");

@@ -202,7 +202,7 @@ void DirectSim::Recover() {
   }
   faults_ = true;
   if (!outcome_.broken.empty() || outcome_.refused) return;
-  Judge("I1/I3", false);
+  Judge("I1/I3/I9", false);
   if (Fault("power cut after a recovery", options_.cut_after_recovery)) {
     std::vector<std::string> before;
     for (const auto& file : files_) before.push_back(ContentOf(*file));

@@ -54,6 +54,7 @@ DirectSim::DirectSim(uint64_t seed, const DirectOptions& options,
     : options_(options),
       random_(seed),
       put_back_random_(seed * 0x9E3779B97F4A7C15ull + 1),
+      outside_random_(seed * 0x9E3779B97F4A7C15ull + 2),
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
@@ -76,6 +77,7 @@ DirectSim::DirectSim(uint64_t seed, const DirectOptions& options,
   }
   losses_.resize(replicas_.size());
   put_backs_ = put_back_random_.Chance(options_.put_back_lives);
+  external_ = outside_random_.Chance(options_.external);
   machine_.OnKill([this](const DirectMachine::Thread& thread) { OnKill(thread); });
 }
 
@@ -101,6 +103,7 @@ void DirectSim::OpenFiles() {
     SALIUS_CHECK_OK(fd);
     file->fd = *std::move(fd);
     file->failed = false;
+    file->finished.reset();
     fds.push_back(file->fd.get());
   }
   kernel_.SetFiles(std::move(fds));
@@ -138,6 +141,10 @@ void DirectSim::StartSession() {
   SALIUS_CHECK(std::align(kAlignment, bytes, memory, space) != nullptr);
   machine_.SetMemory(nullptr, 0);
   window_ = SharedWindow::Format(memory, spec);
+  if (external_) {
+    window_.header().promises.external.store(1);
+    window_.header().promises.lazy.store(outside_random_.Chance(options_.lazy) ? 1 : 0);
+  }
   machine_.SetMemory(memory, bytes);
   kernel_.SetWindow(memory);
   kernel_.CloseSocket();
@@ -146,7 +153,7 @@ void DirectSim::StartSession() {
   put_back_at_.assign(replicas_.size(), std::nullopt);
   for (const auto& host : replicas_) host->Forget();
   acked_ = 0;
-  pinned_ = ending_ = recovering_ = false;
+  pinned_ = ending_ = recovering_ = cut_now_ = false;
   pinned_at_ = 0;
   last_phase_ = Phase::kLocal;
   coordinator_ = std::make_unique<DirectCoordinator>(machine_, kernel_, *this, config_, window_,
@@ -177,9 +184,9 @@ void DirectSim::CheckCalls() {
 void DirectSim::RunSession() {
   const int64_t end =
       machine_.now() + static_cast<int64_t>(1 + random_.Below(options_.most_ms)) * kMs;
-  while (machine_.now() < end && outcome_.broken.empty()) {
+  while (machine_.now() < end && !cut_now_ && outcome_.broken.empty()) {
     Weather();
-    machine_.Run(machine_.now() + kWeatherNs);
+    machine_.Run(machine_.now() + kWeatherNs, [this] { return cut_now_; });
     CheckCalls();
   }
 }
@@ -230,6 +237,11 @@ void DirectSim::TakeCounters() {
   outcome_.of_each["acknowledged sync"] += counters.syncs;
   outcome_.of_each["real sync"] += counters.real_syncs;
   outcome_.of_each["leader taken over"] += counters.take_overs;
+  const direct::Promises& promises = window_.header().promises;
+  outcome_.of_each["output waited for a real sync"] += promises.paid_outputs;
+  outcome_.of_each["sync returned early"] += promises.early_syncs;
+  outcome_.of_each["sync left to the next output"] += promises.owed_syncs;
+  outcome_.of_each["output refused"] += promises.refused;
   for (size_t i = 0; i < direct::kReasons; ++i) {
     if (counters.reasons[i] > 0) {
       static auto* const names = new std::map<size_t, std::string>;
@@ -287,7 +299,8 @@ void DirectSim::EndSession(End end) {
 }
 
 Outcome DirectSim::Run() {
-  for (int life = 0; life < options_.lives && outcome_.broken.empty() && !outcome_.refused && !unknowable_;
+  for (int life = 0;
+       life < options_.lives && outcome_.broken.empty() && !outcome_.refused && !unknowable_;
        ++life) {
     faults_ = true;
     StartSession();
@@ -295,7 +308,8 @@ Outcome DirectSim::Run() {
     for (uint64_t i = 0; i < programs; ++i) StartProgram();
     RunSession();
     if (!outcome_.broken.empty()) break;
-    const End end = random_.Chance(options_.drain)              ? End::kDrain
+    const End end = cut_now_                                    ? End::kPower
+                    : random_.Chance(options_.drain)            ? End::kDrain
                     : random_.Chance(options_.coordinator_dies) ? End::kCoordinator
                     : random_.Chance(options_.power_cut)        ? End::kPower
                                                                 : End::kProcesses;

@@ -20,9 +20,11 @@
 //   I7  cut off and run again, recovery reaches the same decision
 //   I8  no sync succeeds after the coordinator's death, after the volume failed, or after a failed
 //       sync of its file
+//   I9  under external synchrony (in some lifetimes): no output is made while a record that was
+//       issued before it is not durable, and what every process had done before it is there
 //   I10 the mode shown is the one that processes see
 //
-// Each sync of a living process ends within kLongestCallNs.
+// Each sync and output of a living process ends within kLongestCallNs.
 //
 // Threads: one, with fibers.
 #pragma once
@@ -70,6 +72,8 @@ class DirectSim : public DirectCoordinator::World {
     BackingFd fd;
     DirectLedger ledger;
     bool failed = false;  // a sync of it failed in mode replicated
+    // Under external synchrony: what the calls that returned have written. An output shows it.
+    std::optional<DirectLedger::Marks> finished;
   };
   struct Program {
     DirectMachine::ProcessId id = 0;
@@ -82,7 +86,7 @@ class DirectSim : public DirectCoordinator::World {
     const SimFile* file = nullptr;
     uint32_t cells = 0;  // as bits
   };
-  // A sync call that has not returned.
+  // A sync call or an output that has not returned.
   struct Call {
     int64_t begun = 0;
     const char* what = "";
@@ -157,6 +161,11 @@ class DirectSim : public DirectCoordinator::World {
   };
   void Synced(int result, const std::vector<Covered>& covered, direct::PhaseWord before,
               bool was_dead, uint64_t real_syncs, uint64_t file_syncs, bool all);
+  // Notes that the call that wrote `cells` (as bits) up to `written` has returned.
+  static void Finish(SimFile& file, uint32_t cells, const DirectLedger::Marks& written);
+  // Draws an output, or the end of early return, after a call.
+  void ActOutside(Program& program);
+  void Output(Program& program);
   void CheckDeadline(Seq seq);
   void DrawFate(Program& program);
   void Doing(std::string_view what) { machine_.running().doing = what; }
@@ -199,7 +208,7 @@ class DirectSim : public DirectCoordinator::World {
   }
 
   const DirectOptions options_;
-  Random random_, put_back_random_;
+  Random random_, put_back_random_, outside_random_;
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   VolumeConfig config_;
@@ -212,6 +221,7 @@ class DirectSim : public DirectCoordinator::World {
   uint64_t next_value_ = 1, next_name_ = 1;
   bool faults_ = true;
   bool put_backs_ = false;   // memories are put back in this lifetime
+  bool external_ = false;    // syncs return early in this lifetime, and outputs wait
   bool unknowable_ = false;  // it ended before a memory put back was noted as lost
 
   // ---- of the session
@@ -219,14 +229,15 @@ class DirectSim : public DirectCoordinator::World {
   direct::SharedWindow window_;
   std::unique_ptr<DirectCoordinator> coordinator_;
   std::vector<std::unique_ptr<Program>> programs_;
-  bool ending_ = false;             // no new call begins
-  bool recovering_ = false;         // there is no session
-  std::map<uint32_t, Call> calls_;       // by thread
-  std::map<uint32_t, Writing> writing_;  // by thread
-  std::map<uint32_t, const SimFile*> using_;  // by thread; null: all files
+  bool ending_ = false;                                   // no new call begins
+  bool cut_now_ = false;                                  // the power is cut right after an output
+  bool recovering_ = false;                               // there is no session
+  std::map<uint32_t, Call> calls_;                        // by thread
+  std::map<uint32_t, Writing> writing_;                   // by thread
+  std::map<uint32_t, const SimFile*> using_;              // by thread; null: all files
   std::map<uint32_t, std::vector<GoesBack>> going_back_;  // by thread
-  std::vector<Loss> losses_;        // per replica
-  std::vector<std::optional<Seq>> put_back_at_;  // per replica: issued at that time
+  std::vector<Loss> losses_;                              // per replica
+  std::vector<std::optional<Seq>> put_back_at_;           // per replica: issued at that time
   direct::Phase last_phase_ = direct::Phase::kLocal;
   uint64_t heals_ = 0;
 

@@ -46,6 +46,14 @@ constexpr std::string_view kCases[] = {
     "calls wait while going local",
     "went local",
     "healed",
+    // External synchrony.
+    "sync returned early",
+    "sync left to the next output",
+    "output waited",
+    "output waited for a real sync",
+    "output refused",
+    "early return ended",
+    "cut at an output",
     // Around it.
     "amnesia",
     "memory put back",
