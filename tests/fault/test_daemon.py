@@ -9,7 +9,7 @@ from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
 from harness.rig import PATIENT, SMALL_LOG
-from harness.run import binary, current, sh, wait_until
+from harness.run import binary, current, scratch, sh, wait_until
 from harness.volume import DaemonMount, MountRefused, in_netns
 
 
@@ -164,7 +164,7 @@ class Log(Case):
     def unread(self):
         """Returns a wrapper that runs a program with a FIFO without a reader as its stderr, and a
         function that fills the FIFO."""
-        fifo = os.path.join(current().dir, "stderr-" + self._testMethodName)
+        fifo = scratch("stderr")
         os.mkfifo(fifo)
         ends = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
         self.addCleanup(os.close, ends)
@@ -225,7 +225,7 @@ class Log(Case):
 
     def test_a_log_in_the_mount_itself_is_refused(self):
         rig = self.rig(m=1, acks=1)
-        link, loose = os.path.join(current().dir, "link"), os.path.join(current().dir, "loose")
+        link, loose = scratch("link"), scratch("loose")
         os.symlink(rig.path, link)
         os.symlink(os.path.join(link, "not", "yet"), loose)
         for log in (rig.file("log"), rig.path + "/new/log", os.path.join(link, "log"), loose):

@@ -7,7 +7,7 @@ import sys
 
 from harness.direct import DirectCase, read_stats
 from harness.image import Image
-from harness.run import HarnessError, binary, current, program_for_users, sh
+from harness.run import HarnessError, binary, program_for_users, scratch, sh
 from harness.volume import in_netns
 
 NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
@@ -72,7 +72,7 @@ class Refused(DirectCase):
             self.run_refuses(self.rig_.backing, text, wrapper=as_kind)
 
     def test_tmpfs_and_a_volume_that_was_copied_there(self):
-        memory = os.path.join(current().dir, "memory")
+        memory = scratch("memory")
         os.mkdir(memory)
         sh("mount", "-t", "tmpfs", "memory", memory)
         self.addCleanup(sh, "umount", memory)

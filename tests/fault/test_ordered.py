@@ -12,7 +12,7 @@ from harness.case import Case
 from harness.ops import Damage
 from harness.ordered_writer import salius
 from harness.rig import PATIENT, SMALL_LOG
-from harness.run import binary, current, sh
+from harness.run import binary, current, scratch, sh
 
 # A silent replica is waited for, and the disk not asked to help, for five seconds: a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "20s")
@@ -212,7 +212,7 @@ class InstalledInterface(Case):
         return sh(script, "--prefix", "/usr", "--destdir", self.root, "--from", self.built, *options).stdout
 
     def test_programs_build_and_run_with_the_installed_files(self):
-        self.root, self.built = (os.path.join(current().dir, name) for name in ("installed", "built"))
+        self.root, self.built = map(scratch, ("installed", "built"))
         for place in ("replica/salius-replica", "recovery/salius-recover", "client/cli/salius",
                       "client/mount/salius-mount", "client/run/salius-run", "client/preload/libsalius_preload.so",
                       "client/api/libsalius.so"):

@@ -1,6 +1,6 @@
 """Runs the tests with real parts: pytest with harness/plugin.py, in namespaces of its own.
 
-usage: python3 -m harness [--long] [--seed N] [PYTEST OPTION…] PATH…
+usage: python3 -m harness [--long] [--twice] [--seed N] [PYTEST OPTION…] PATH…
 PATH: a suite such as fault, or a part of one: fault/test_input.py, fault/test_input.py::Class::test
 
 Run it in tests/. `--collect-only` lists the tests. Exit status: pytest's, so 0 if all passed.

@@ -20,6 +20,7 @@ CLOCK_GRAIN_S = 0.05  # of a file's times
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="full counts everywhere")
+    parser.addoption("--twice", action="store_true", help="run each test once more at the end, as one that was late")
     parser.addoption("--seed", type=int, help="repeats a run's choices")
 
 
@@ -34,7 +35,7 @@ def pytest_configure(config):
     kept.put("seed", seed)
     run = harness_run.start(seed, config.option.long, kept)
     config.add_cleanup(run.close)
-    reporter = Reporter(run)
+    reporter = Reporter(run, config.option.twice)
     config.pluginmanager.register(reporter.again)
     config.pluginmanager.register(reporter)
 
@@ -42,13 +43,13 @@ def pytest_configure(config):
 class Reporter:
     """Prints and counts the tests of one run."""
 
-    def __init__(self, run):
+    def __init__(self, run, twice):
         self._run = run
         self._tests = 0  # how many are to be run
         self._began = 0  # how many have begun
         self._passed, self._failed, self._skipped = set(), set(), {}
         self._start_s, self._start_wall_s = 0, 0
-        self.again = SecondTries(self._logs, 0 if run.long_run else MOST)
+        self.again = SecondTries(self._logs, 0 if run.long_run else MOST, twice)
         print("run %s, seed %d" % (run.id, run.seed), flush=True)
 
     @pytest.hookimpl(trylast=True)

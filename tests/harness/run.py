@@ -15,6 +15,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 NAMESPACE_MARK = "SALIUS_HARNESS_NAMESPACE"
@@ -160,6 +161,14 @@ def start(seed, long_run, journal):
 
 def current():
     return _current
+
+
+def scratch(name):
+    """Returns the path `name` in a new directory of the run: a test that runs once more finds nothing
+    there."""
+    folder = tempfile.mkdtemp(dir=_current.dir)
+    os.chmod(folder, 0o755)
+    return os.path.join(folder, name)
 
 
 def binary(name):

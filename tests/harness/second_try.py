@@ -5,7 +5,10 @@ A test runs once more, at the end of the run, if
 - none of its processes crashed, and no log has the report of a sanitizer or of a failed check.
 So a lost write, a difference and a crash are never tried again. An ordinary run does so for MOST
 tests, a long one for none: it looks for rare failures. Both tries are printed in full, and the
-summary names the test."""
+summary names the test.
+
+A test must be able to run twice: it finds files, mounts and sockets of its first try under no name
+that it makes. `--twice` runs all of them once more."""
 import pytest
 
 from harness.proc import take_crashed
@@ -17,10 +20,11 @@ REPORTS = ("Sanitizer: ", "check failed: ", "terminate called")
 
 class SecondTries:
     """The pytest plug-in. `logs`: returns the paths of the logs that the running test has
-    written. `most`: for how many tests of the run."""
+    written. `most`: for how many tests of the run. `twice`: all tests run once more, whatever came
+    of the first try."""
 
-    def __init__(self, logs, most=MOST):
-        self._logs, self._most = logs, most
+    def __init__(self, logs, most=MOST, twice=False):
+        self._logs, self._most, self._twice = logs, most, twice
         self._items = {}  # by node id
         self.first = {}   # the text of the first failure, by node id
 
@@ -45,7 +49,10 @@ class SecondTries:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtestloop(self, session):
         outcome = yield
-        for item in self._items.values() if outcome.excinfo is None else ():
+        if outcome.excinfo is not None:
+            return
+        self._most = 0  # there is no third try
+        for item in session.items if self._twice else self._items.values():
             print("second try:", flush=True)
             session.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
 

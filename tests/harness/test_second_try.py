@@ -28,7 +28,7 @@ class Tests(unittest.TestCase):
 
 class SecondTry(unittest.TestCase):
 
-    def run_tests(self, *bodies, log="", most=MOST):
+    def run_tests(self, *bodies, log="", most=MOST, twice=False):
         """Runs tests with these bodies, test_0, … Each finds that `log` was written meanwhile. Returns
         (exit status, tries of each by its name, the summary)."""
         with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +40,7 @@ class SecondTry(unittest.TestCase):
             written = os.path.join(folder, "it.log")
             with open(written, "w") as f:
                 f.write(log)
-            plugin = SecondTries(lambda: [written], most)
+            plugin = SecondTries(lambda: [written], most, twice)
             seen = Seen()
             with contextlib.redirect_stdout(io.StringIO()):
                 status = pytest.main(["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir", folder,
@@ -63,6 +63,10 @@ class SecondTry(unittest.TestCase):
     def test_late_test_fails_at_the_second_try(self):
         status, tries, summary = self.run_tests("self.late(2)")
         self.assertEqual((status, tries, len(summary)), (1, {"test_0": 2}, 1))
+
+    def test_each_test_runs_twice_on_request(self):
+        status, tries, summary = self.run_tests("pass", "self.late(1)", twice=True)
+        self.assertEqual((status, tries, len(summary)), (0, {"test_0": 2, "test_1": 2}, 1))
 
     def test_missing_acknowledgements_are_late(self):
         self.assertEqual(self.run_tests("Ledger().wait_total(1, 0)")[1], {"test_0": 2})

@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import tempfile
 import time
 
 from bench.driver import Driver
@@ -101,8 +102,7 @@ class ManyVolumes(Case):
         self.say(0, empty)
         # In memory: two hundred hosts have two hundred disks; here the notes of all would wait for
         # one.
-        folder = "/dev/shm/volumes"
-        os.mkdir(folder)
+        folder = tempfile.mkdtemp(dir="/dev/shm")
         load = self.own(Driver(["volumes", folder, self.replica.address, "--writers", str(volumes)],
                                netns=self.net.primary))
         loaded = concurrent.futures.ThreadPoolExecutor(1).submit(load.round, seconds)

@@ -8,7 +8,7 @@ from harness import sbin
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc, attach_strace
-from harness.run import binary, current, sh, wait_until
+from harness.run import binary, current, scratch, sh, wait_until
 from harness.volume import DaemonMount, in_netns
 
 
@@ -137,7 +137,7 @@ class Helpers(Case):
 
     def test_sources_and_mount_points_with_blanks_are_noted_and_drained(self):
         rig = self.rig(m=1, acks=1)
-        strange = os.path.join(current().dir, "mount point\t\\x")
+        strange = scratch("mount point\t\\x")
         os.mkdir(strange)
         sh(*in_netns(rig.net.primary), "mount", "-t", "salius", rig.backing, strange, "-o", "insecure,log=" +
            rig.volume.log)
@@ -195,7 +195,7 @@ class Helpers(Case):
     def bound(self, rig):
         """Makes a bind mount of a directory of the volume."""
         os.mkdir(rig.file("sub"))
-        bind = os.path.join(current().dir, "bind-" + self._testMethodName)
+        bind = scratch("bind")
         os.mkdir(bind)
         sh("mount", "--bind", rig.file("sub"), bind)
         self.addCleanup(lambda: bind in mounts() and sh("umount", "-l", bind))

@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 from harness.image import mounts
-from harness.run import current, sh
+from harness.run import scratch, sh
 from posix_case import AT_FDCWD, MountCase, check, linkat_fd
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,7 +45,7 @@ class Idmapped(MountCase):
     def setUp(self):
         super().setUp()
         os.chmod(self.dir, 0o777)
-        self.mapped = os.path.join(current().dir, "mapped-" + self._testMethodName)
+        self.mapped = scratch("mapped")
         os.mkdir(self.mapped)
         try:
             idmapped(self.dir, self.mapped)

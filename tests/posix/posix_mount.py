@@ -8,7 +8,7 @@ import subprocess
 
 from harness.case import Case
 from harness.image import mounts
-from harness.run import binary, current, sh
+from harness.run import binary, scratch, sh
 from harness.volume import MountRefused, in_netns
 
 
@@ -76,7 +76,7 @@ class Options(Case):
     def test_second_mount_of_a_volume_is_refused_at_once(self):
         rig = self.rig(m=1, acks=1)
         rig.mount()
-        other = os.path.join(current().dir, "other")
+        other = scratch("other")
         os.mkdir(other)
         for stopped in (False, True):
             if stopped:
@@ -177,7 +177,7 @@ class Service(Case):
     def test_service_manager_is_notified_once_the_mount_answers(self):
         import socket
         rig = self.rig(m=1, acks=1)
-        path = os.path.join(current().dir, "notify")
+        path = scratch("notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
             listener.bind(path)
             listener.settimeout(30)

@@ -5,7 +5,7 @@ import os
 from harness import sbin
 from harness.case import Case
 from harness.image import mounts
-from harness.run import binary, current, sh, wait_until
+from harness.run import binary, current, scratch, sh, wait_until
 from harness.volume import DaemonMount
 
 MOUNT_USAGE, MOUNT_FAILED = 1, 32
@@ -116,7 +116,7 @@ class Remount(Case):
     def test_remount_of_one_bind_mount(self):
         self.mounted()
         os.mkdir(self.rig_.file("d"))
-        bind = os.path.join(current().dir, "bind")
+        bind = scratch("bind")
         os.mkdir(bind)
         sh("mount", "--bind", self.rig_.file("d"), bind)
         self.addCleanup(sh, "umount", bind)

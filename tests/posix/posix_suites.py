@@ -6,7 +6,7 @@ import subprocess
 
 from harness.case import Case
 from harness.rig import PATIENT
-from harness.run import current, sh
+from harness.run import current, scratch, sh
 import posix_crates as crates
 
 PJDFSTEST_CONFIG = """
@@ -76,7 +76,7 @@ class Pjdfstest(Suite):
     def test_mount_fails_no_test_that_ext4_passes(self):
         rig = self.rig(m=2, acks=1, size_mb=1024, init_options=PATIENT)
         bare = os.path.join(rig.image.path, "bare")
-        second = os.path.join(current().dir, "second")
+        second = scratch("second")
         for path in (bare, second):
             os.mkdir(path)
         sh("mount", "-t", "tmpfs", "none", second)
