@@ -21,7 +21,7 @@ import uuid
 
 from harness.direct import DirectCase
 from harness.proc import Proc, attach_strace
-from harness.run import current, wait_until
+from harness.run import current, scratch, sh, wait_until
 
 # Covers its two files, waits for a line, writes f, syncs it, writes `synced` without a sync, makes the
 # output. Then it prints when the output was made. Its words: the volume, a directory outside,
@@ -74,6 +74,33 @@ while True:
     if signal.sigtimedwait([signal.SIGUSR1], 0.02) or buffer.raw[:5] == b"heard":
         print("heard", flush=True)
         sys.exit()
+"""
+
+# As PROGRAM, with an output by a child of vfork(2). Its words: the volume, a FIFO outside.
+VFORK = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int argc, char** argv) {
+  if (argc != 3 || chdir(argv[1]) != 0) return 2;
+  const int fd = open("f", O_CREAT | O_RDWR, 0600);
+  const int synced = open("synced", O_CREAT | O_RDWR, 0600);
+  const int fifo = open(argv[2], O_WRONLY);
+  for (int i = 0; i < 2; ++i) {
+    if (pwrite(fd, "covered", 7, 0) != 7 || fsync(fd) != 0) return 3;
+    if (pwrite(synced, "covered", 7, 0) != 7 || fsync(synced) != 0) return 3;
+    puts("ready");
+    fflush(stdout);
+  }
+  getchar();
+  if (pwrite(fd, "second", 6, 0) != 6 || fsync(fd) != 0 || pwrite(synced, "second", 6, 0) != 6) return 4;
+  const pid_t child = vfork();
+  if (child == 0) _exit(write(fifo, "heard", 5) != 5);
+  int status = 0;
+  return waitpid(child, &status, 0) != child || status != 0;
+}
 """
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -260,6 +287,8 @@ class Leaks(Recorder):
                 early = self.heard(channel or "fifo", HOLD_S)
                 if early or not gated:
                     return early
+                if name == "exit":
+                    self.assertTrue(run.alive(), "the exit status was shown")
             finally:
                 continued = time.monotonic()
                 for replica in self.rig_.replicas:
@@ -280,6 +309,29 @@ class Leaks(Recorder):
         for name in LEAKS:
             with self.subTest(name):
                 self.assertFalse(self.leak(name, True), name + " was heard before the write was durable")
+
+    def test_child_of_vfork_waits(self):
+        program = scratch("vfork")
+        sh("gcc", "-O1", "-o", program, "-x", "c", "-", input=VFORK)
+        self.listen()
+        try:
+            run = self.start(program, self.directory, self.out + "/fifo", options=("--commit=external",), pipe_in=True)
+            for _ in range(2):
+                self.assertEqual(run.popen.stdout.readline(), "ready\n", run.tail())
+            self.accepted = self.stream
+            for replica in self.rig_.replicas:
+                replica.stop()
+            try:
+                self.go(run)
+                self.assertFalse(self.heard("fifo", HOLD_S))
+                self.assertTrue(run.alive())
+            finally:
+                for replica in self.rig_.replicas:
+                    replica.cont()
+            self.assertTrue(self.heard("fifo", 60), run.tail())
+            self.assertEqual(run.wait(60), 0, run.tail())
+        finally:
+            self.silence()
 
     def test_outputs_do_not_wait_without_a_gate(self):
         """The control: the recorder hears at once of what is in no replica."""
@@ -410,7 +462,7 @@ class Calls(DirectCase):
     def test_notice_comes_when_durable_and_osync_is_refused(self):
         for options in ((), ("--commit=external",)):
             with self.subTest(options):
-                asked = os.path.join(current().dir, "asked%d" % len(options))
+                asked = scratch("asked")
                 run = self.start(sys.executable, "-c", CALLS, self.directory, MODULE, asked, options=options, pipe_in=True)
                 self.assertEqual(run.popen.stdout.readline(), "ENOTSUP EINVAL EINVAL\n", run.tail())
                 self.assertEqual(run.popen.stdout.readline(), "ready\n", run.tail())
@@ -473,7 +525,7 @@ class Status(DirectCase):
         self.assertIn("1 syncs returned early, 1 of them owed", run.tail())
 
     def test_shared_map_of_a_file_outside_ends_early_return(self):
-        out = os.path.join(current().dir, "mapped")
+        out = scratch("mapped")
         with open(out, "wb") as f:
             f.truncate(4096)
         text = "import mmap, os, sys, time; fd = os.open(sys.argv[1] + '/f', os.O_CREAT | os.O_RDWR); os.fsync(fd); " \

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 from fault.test_gate import LEAKS, Channels
@@ -18,7 +17,7 @@ from harness.direct import DirectCase
 from harness.gate import Agent
 from harness.proc import Proc
 from harness.rig import SMALL_LOG
-from harness.run import current, sh, wait_until
+from harness.run import current, scratch, sh, wait_until
 
 # A silent replica is waited for, and the disk not asked to help, for a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "60s", "--tau", "2m")
@@ -77,10 +76,11 @@ class MountCase(Case):
     _serial = 0
     OPTIONS = "commit=external"  # None: the test mounts
     INIT = SILENT_FOR_LONG
+    FS = "ext4"
 
     def setUp(self):
         super().setUp()
-        self.rig_ = self.rig(m=2, acks=2, size_mb=256, init_options=self.INIT)
+        self.rig_ = self.rig(m=2, acks=2, fs=self.FS, size_mb=320, init_options=self.INIT)
         if self.OPTIONS:
             self.rig_.mount(self.OPTIONS, mode="replicated")
         self.directory = self.rig_.path
@@ -227,7 +227,7 @@ class Gated(MountCase):
         return paths
 
     def fifo(self, name="fifo"):
-        path = os.path.join(tempfile.mkdtemp(dir=current().dir), name)
+        path = scratch(name)
         os.mkfifo(path)
         end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, end)
@@ -261,7 +261,7 @@ class Gated(MountCase):
     def test_process_outside_waits_for_what_it_would_see(self):
         run = self.python("ready(); save(b'new'); name(15, b'synced'); sys.stdin.readline()")
         self.await_ready(run)
-        agent = self.own(Agent(os.path.join(tempfile.mkdtemp(dir=current().dir), "agent.log")))
+        agent = self.own(Agent(scratch("agent.log")))
         self.stop_replicas()
         self.go(run)
         self.await_name(run, "synced")
@@ -370,7 +370,7 @@ class Gated(MountCase):
         self.end(run)
 
     def test_file_mounted_over_a_name_of_the_mount_is_outside(self):
-        out, over = os.path.join(tempfile.mkdtemp(dir=current().dir), "over"), self.rig_.file("g")
+        out, over = scratch("over"), self.rig_.file("g")
         for path, text in ((out, "there"), (over, "")):
             with open(path, "w") as f:
                 f.write(text)
@@ -467,7 +467,7 @@ class Gated(MountCase):
             os.rename(gate + ".away", gate)
 
     def test_writable_map_of_a_file_outside_ends_early_return(self):
-        out = os.path.join(tempfile.mkdtemp(dir=current().dir), "mapped")
+        out = scratch("mapped")
         with open(out, "wb") as f:
             f.truncate(4096)
         run = self.python("import mmap; save(b'x'); f = os.open(sys.argv[1], os.O_RDWR); m = mmap.mmap(f, 4096); ready()\n"
@@ -482,6 +482,12 @@ class Gated(MountCase):
             self.assertEqual(f.read(5), bytes(5))
         self.sound()
         self.await_name(run, "done")
+        self.end(run)
+
+    def test_io_uring_and_libaio_are_refused_to_raw_system_calls_too(self):
+        run = self.python(RAW + "import errno\n"
+                          "print(errno.errorcode[-raw(425, 1, None, 0)], errno.errorcode[-raw(206, 1, None, 0)], flush=True)")
+        self.assertEqual(run.popen.stdout.readline(), "ENOSYS ENOSYS\n", run.tail())
         self.end(run)
 
     def test_left_behind_process_is_waited_for(self):
