@@ -52,6 +52,11 @@ def read_stats(text):
     return Stats(*map(int, found[-1].groups()), {name: int(count) for count, name in reasons})
 
 
+def whole_lines(text):
+    """Returns the lines of a killed program's output. The last one may have been cut."""
+    return text.rpartition("\n")[0].splitlines()
+
+
 class DirectCase(Case):
     """A direct volume of two replicas, both of which must acknowledge, in self.directory.
 
@@ -156,16 +161,23 @@ class DirectCase(Case):
                    lambda: "not in mode %s: %s" % (mode, self.status()))
 
     def cut(self, proc, lose_replica=False, also=lambda: None):
+        """Does as cut_lines. Returns the last number that the program had acknowledged, if it
+        printed any."""
+        rest = [line for line in self.cut_lines(proc, lose_replica, also) if line.isdigit()]
+        return int(rest[-1]) if rest else None
+
+    def cut_lines(self, proc, lose_replica=False, also=lambda: None):
         """Cuts the power while the program runs: `also` kills what is not of the run. Recovers the
-        volume. Returns the last number that the program had acknowledged, if it printed any."""
+        volume. Returns the lines that the program had printed and that were not read."""
+        self.rig_.image.kill_users()
         self.rig_.image.shutdown()
         if lose_replica:
             self.rig_.replicas[1].kill()
         self.kill_all(proc)
         also()
-        rest = [line for line in proc.popen.stdout.read().splitlines() if line.isdigit()]
+        rest = whole_lines(proc.popen.stdout.read())
         self.rig_.image.umount()
         self.rig_.image.mount()
         done = self.rig_.volume.recover()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return int(rest[-1]) if rest else None
+        return rest

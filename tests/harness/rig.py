@@ -141,8 +141,11 @@ class Rig:
         `also` (which kills the programs). The host
         then starts again with the image mounted and nothing else running.
 
-        On XFS the programs of a direct volume die first: fsync(2) of a directory reports success
-        after the shutdown there, though its names are lost."""
+        The programs of a direct volume are sent SIGKILL first (Image.kill_users). On XFS they are
+        dead first: fsync(2) of a directory reports success after the shutdown there, though its
+        names are lost."""
+        if self.direct:
+            self.image.kill_users()
         if self.direct and self.image.fs == "xfs":
             also()
             shutdown_first, also = False, lambda: None
