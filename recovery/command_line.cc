@@ -63,6 +63,8 @@ Options Table(CommandLine& line) {
   table.Value(
       "timeout", "TIME", [&line](const std::string& value) { return SetTimeout(value, line); },
       "how long to ask replicas that do not answer (30s)");
+  table.Text("keys", "FILE", &line.keys,
+             "this host's key and certificate, of `salius keys`; beside it ca.pem");
   table.Choice("progress", {"auto", "always", "never"}, &line.progress,
                "draw a progress bar; auto: on a terminal (auto)");
   table.LogLevel(&line.log_level);
@@ -71,8 +73,8 @@ Options Table(CommandLine& line) {
       "for tests: kill this process at the N-th STEP");
   table.Version(absl::StrCat("salius-recover ", kSaliusVersion));
   table.Note(
-      "Exit codes: 0 recovered or clean, 1 internal error, 2 usage, 3 the volume is in use, 4 not\n"
-      "enough replicas, 5 data loss, 6 I/O error, 7 another recovery holds the replicas, 8 no\n"
+      "Exit codes: 0 recovered or clean, 1 internal error, 2 usage, or keys that cannot be used,\n"
+      "3 the volume is in use, 4 not enough replicas, 5 data loss, 6 I/O error, 7 another recovery holds the replicas, 8 no\n"
       "volume.");
   return table;
 }

@@ -33,6 +33,7 @@ struct CommandLine {
   bool force = false;
   std::optional<Seq> until;
   std::optional<uint64_t> timeout_ms;
+  std::string keys;               // file of `salius keys`; empty: none
   std::string progress = "auto";  // auto, always, never
   std::string log_level = "warn";
   std::optional<RecoveryStep> crash_at;  // for tests: the process kills itself (SIGKILL) there

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
 #include "storage/volume_rights.h"
+#include "transport/credentials.h"
 
 namespace salius::recovery {
 namespace {
@@ -67,8 +69,14 @@ int Main(const std::vector<std::string>& arguments) {
     return kExitOk;
   }
 
+  absl::StatusOr<std::shared_ptr<Credentials>> keys = Credentials::Load(line->keys);
+  if (!keys.ok()) {
+    Complain(std::string(keys.status().message()));
+    return kExitUsage;
+  }
   RecoveryReport report;
   RecoveryOptions options;
+  options.keys = *std::move(keys);
   options.dry_run = line->dry_run;
   options.force = line->force;
   options.until = line->until;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -10,6 +11,8 @@
 #include "recovery/report.h"
 
 namespace salius {
+
+class Credentials;  // transport/credentials.h
 
 namespace recovery {
 class ReplayTarget;
@@ -36,7 +39,9 @@ struct RecoveryOptions {
   std::function<void(const RecoveryProgress&)> on_progress;  // called on the calling thread
   // Called at each step, for crash tests. An error returned here ends the run, as a crash would.
   std::function<absl::Status(RecoveryStep)> step_hook;
-  // The way to replicas; null: gRPC as configured. For tests.
+  // The keys of this process; null: none.
+  std::shared_ptr<Credentials> keys = nullptr;
+  // The way to replicas; null: gRPC with `keys`. For tests.
   recovery::ReplicaConnector* connector = nullptr;
   // The target of the replay; null: the backing file system. For tests.
   recovery::ReplayTarget* target = nullptr;

@@ -22,7 +22,8 @@ absl::StatusOr<bool> IsOpen(const VolumeDir& dir) {
 }  // namespace
 
 absl::StatusOr<std::optional<RecoveryReport>> RecoverIfOpen(VolumeDir& dir,
-                                                            std::string_view refusal) {
+                                                            std::string_view refusal,
+                                                            std::shared_ptr<Credentials> keys) {
   SALIUS_ASSIGN_OR_RETURN(const bool open, IsOpen(dir));
   if (!open) return std::nullopt;
   const std::string found = absl::StrCat(
@@ -37,6 +38,7 @@ absl::StatusOr<std::optional<RecoveryReport>> RecoverIfOpen(VolumeDir& dir,
   RecoveryReport partial;
   RecoveryOptions options;
   options.partial_report = &partial;
+  options.keys = std::move(keys);
   absl::StatusOr<RecoveryReport> report = Recover(dir, options);
   if (!report.ok()) {
     const absl::Status& error = report.status();

@@ -4,15 +4,14 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/crc32c.h"
 #include "common/host.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "transport/caller.h"
 
 namespace salius {
 namespace {
@@ -53,32 +52,21 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
   to->set_overdue(from.overdue);
 }
 
-// Returns gRPC's name of a peer without the family, from "ipv4:10.0.0.1:2345" or
-// "ipv6:%5B::1%5D:2345". Returns "" for others, and for calls that come without gRPC.
-std::string PeerAddress(const grpc::ServerContext* context) {
-  if (context == nullptr) return "";
-  std::string peer = context->peer();
-  const size_t family = peer.find(':');
-  if (family == std::string::npos || !absl::StartsWith(peer, "ipv")) return "";
-  peer.erase(0, family + 1);
-  return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
-}
+// Returns the caller's identity and address, for the log.
+std::string Asked(const grpc::ServerContext* context) { return CallerOf(context).ToString(); }
 
-// Returns the caller's address, for the log.
-std::string Asked(const grpc::ServerContext* context) {
-  const std::string peer = PeerAddress(context);
-  return peer.empty() ? "an unknown peer" : peer;
-}
+std::string PeerAddress(const grpc::ServerContext* context) { return CallerOf(context).address; }
 
 }  // namespace
 
 ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop,
-                               Clock& clock, std::string version)
+                               Clock& clock, std::string version, bool requires_identity)
     : acceptor_(acceptor),
       promises_(promises),
       loop_(loop),
       clock_(clock),
       version_(std::move(version)),
+      requires_identity_(requires_identity),
       host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()) {}
 
@@ -105,9 +93,23 @@ grpc::Status ControlService::Note(CallKind kind, const grpc::ServerContext* cont
   return status;
 }
 
+grpc::Status ControlService::Admit(const grpc::ServerContext* context) const {
+  if (!requires_identity_) return grpc::Status::OK;
+  const Caller caller = CallerOf(context);
+  if (caller.authenticated() && caller.identity->kind != keys::Kind::kReplica) {
+    return grpc::Status::OK;
+  }
+  SLOG_WARN("a call refused to {}: its certificate has no identity that may call",
+            caller.ToString());
+  return ToGrpc(absl::UnauthenticatedError(
+      "your certificate has no identity, or more than one, or that of a replica: use one of "
+      "`salius keys issue DIR client/NAME`"));
+}
+
 grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
                                          control::OpenSessionResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   return Note(CallKind::kOpen, context, request->volume(), request->epoch(),
               DoOpen(context, *request, response));
 }
@@ -115,6 +117,7 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
 grpc::Status ControlService::Fence(grpc::ServerContext* context,
                                    const control::FenceRequest* request,
                                    control::FenceResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   grpc::Status status = DoFence(context, *request, response);
   std::string refused;
   if (status.ok() && !response->accepted()) {
@@ -128,6 +131,7 @@ grpc::Status ControlService::Fence(grpc::ServerContext* context,
 grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
                                         const control::DropVolumeRequest* request,
                                         control::DropVolumeResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   return Note(CallKind::kDrop, context, request->volume(), request->epoch(),
               DoDrop(context, *request, response));
 }
@@ -135,6 +139,7 @@ grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
 grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
                                           const control::ForgetVolumeRequest* request,
                                           control::ForgetVolumeResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   return Note(CallKind::kForget, context, request->volume(), 0,
               DoForget(context, *request, response));
 }
@@ -217,9 +222,10 @@ grpc::Status ControlService::DoFence(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Inventory(grpc::ServerContext*,
+grpc::Status ControlService::Inventory(grpc::ServerContext* context,
                                        const control::InventoryRequest* request,
                                        control::InventoryResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   response->set_store(promises_.id());
@@ -233,6 +239,7 @@ grpc::Status ControlService::Inventory(grpc::ServerContext*,
 grpc::Status ControlService::Fetch(grpc::ServerContext* context,
                                    const control::FetchRequest* request,
                                    grpc::ServerWriter<control::FetchResponse>* writer) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   grpc::Status status = FetchTo(
       *request, [writer](const control::FetchResponse& message) { return writer->Write(message); });
   if (context->IsCancelled()) status = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
@@ -334,8 +341,10 @@ grpc::Status ControlService::DoForget(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Status(grpc::ServerContext*, const control::ReplicaStatusRequest*,
+grpc::Status ControlService::Status(grpc::ServerContext* context,
+                                    const control::ReplicaStatusRequest*,
                                     control::ReplicaStatusResponse* response) {
+  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
   const int64_t now_ns = clock_.MonotonicNanos();
   response->set_store(promises_.id());
   absl::MutexLock lock(&acceptor_.mutex);

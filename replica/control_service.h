@@ -23,9 +23,10 @@ namespace salius {
 
 class ControlService final : public control::Replica::Service {
  public:
-  // All must outlive the service. OpenSession and Status report `version`.
+  // All must outlive the service. OpenSession and Status report `version`. `requires_identity`: a
+  // caller without one is refused (UNAUTHENTICATED).
   ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
-                 std::string version);
+                 std::string version, bool requires_identity = false);
 
   // Makes OpenSession answer UNAVAILABLE from now on; the other calls still work.
   void StopSessions() { stopping_.store(true); }
@@ -59,6 +60,8 @@ class ControlService final : public control::Replica::Service {
                       control::DropVolumeResponse* response);
   grpc::Status DoForget(grpc::ServerContext* context, const control::ForgetVolumeRequest& request,
                         control::ForgetVolumeResponse* response);
+  // UNAUTHENTICATED unless the caller may make calls at all.
+  grpc::Status Admit(const grpc::ServerContext* context) const;
   // Notes a call of the caller of `context`, and returns its status. `refused`: the reason for a
   // call that is refused with the status OK; empty: none.
   grpc::Status Note(CallKind kind, const grpc::ServerContext* context, const std::string& volume,
@@ -72,6 +75,7 @@ class ControlService final : public control::Replica::Service {
   ReceiveLoop& loop_;
   Clock& clock_;
   const std::string version_;
+  const bool requires_identity_;
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
   CallLog calls_;

@@ -58,6 +58,8 @@ void DeclareAddresses(Options& table, ReplicaOptions& o) {
       "serve Prometheus metrics there; default: nowhere");
   table.Text("multicast-interface", "NAME", &o.multicast_interface,
              "interface on which multicast groups are joined; default: that of\n--listen");
+  table.Text("keys", "FILE", &o.keys,
+             "this replica's key and certificate, of `salius keys`; beside it ca.pem");
   table.Switch("insecure", &o.insecure,
                "allow an address other than loopback although nothing is\nauthenticated");
 }

@@ -23,6 +23,7 @@ struct ReplicaOptions {
   std::string state_dir;       // never empty after parsing
   std::string metrics;  // "host:port", empty: none
   std::string multicast_interface;
+  std::string keys;  // file of `salius keys`; empty: none
   bool insecure = false;
   bool no_mlock = false;
   int64_t abandon_after_us = 0;  // 0: never

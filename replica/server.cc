@@ -40,6 +40,16 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
                       option, FormatSockaddr(listen), SeeRunbook("insecure-needed")));
 }
 
+// Returns the keys of a replica; a null pointer without a file.
+absl::StatusOr<std::shared_ptr<Credentials>> LoadServerKeys(const std::string& path) {
+  SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys, Credentials::Load(path));
+  if (keys == nullptr || keys->identity().kind == keys::Kind::kReplica) return keys;
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s: is the certificate of %s, which may not serve: give the file of a "
+                      "replica (salius keys issue DIR replica/NAME --hosts HOST,...)",
+                      path, keys->identity().ToString()));
+}
+
 }  // namespace
 
 absl::Status ReplicaServer::CheckOptions(const ReplicaOptions& options) {
@@ -56,6 +66,7 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
                                                                     const ChannelLayer& layer) {
   SALIUS_ASSIGN_OR_RETURN(const SocketAddress listen, Resolve(options.listen));
   SALIUS_RETURN_IF_ERROR(CheckAddress("listen", listen, options));
+  SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys, LoadServerKeys(options.keys));
   if (!options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(options.metrics, 0));
     SALIUS_ASSIGN_OR_RETURN(const SocketAddress address, Resolve(metrics));
@@ -66,6 +77,7 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
   socket_options.local_address = ReceiveLoop::IsAnyAddress(listen);
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
+  server->keys_ = std::move(keys);
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
   SALIUS_RETURN_IF_ERROR(server->Serve(
       options, listen, WithLayer(layer, std::make_unique<UdpSocket>(std::move(socket))), clock,
@@ -178,11 +190,12 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   loop_options.channel_layer = layer;
   SALIUS_ASSIGN_OR_RETURN(
       loop_, ReceiveLoop::Create(std::move(channel), loop_options, *acceptor_, *metrics_, clock));
-  service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion);
+  service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion,
+                                              /*requires_identity=*/keys_ != nullptr);
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for
-  SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_));
+  SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_, keys_));
   grpc_ = std::move(tcp_server.server);
   if (!options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics, {metrics_}));

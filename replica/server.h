@@ -23,6 +23,7 @@
 #include "replica/promise_store.h"
 #include "replica/receive_loop.h"
 #include "replica/shared_acceptor.h"
+#include "transport/credentials.h"
 #include "transport/datagram_channel.h"
 
 namespace salius {
@@ -31,7 +32,8 @@ class ReplicaServer {
  public:
   // Starts a replica, which serves when this returns. `layer` goes around each channel of
   // datagrams. Errors: FAILED_PRECONDITION for a public
-  // address without --insecure,
+  // address without --insecure, those of Credentials::Load and FAILED_PRECONDITION for keys that
+  // are no replica's,
   // ALREADY_EXISTS for a port in use, those of PromiseDir, ArenaFile::Open, Resolve and
   // MetricsServer.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Start(const ReplicaOptions& options,
@@ -62,6 +64,7 @@ class ReplicaServer {
                      const ChannelLayer& layer);
   void JoinGroups();
 
+  std::shared_ptr<Credentials> keys_;  // null: none
   std::unique_ptr<PromiseDir> promise_dir_;
   std::unique_ptr<ArenaFile> arena_;
   std::unique_ptr<SharedAcceptor> acceptor_;

@@ -35,7 +35,10 @@ def salius_system_libs():
         x86_64_symbols = {"isal": ["crc32_iscsi_01"]},
     )
     pkg_config(name = "json", targets = {"json": ["nlohmann_json"]})
-    pkg_config(name = "libcrypto", targets = {"libcrypto": ["libcrypto"]})
+    pkg_config(name = "libcrypto", targets = {
+        "libcrypto": ["libcrypto"],
+        "libssl": ["libssl", ":libcrypto"],
+    })
     pkg_config(name = "libpq", targets = {"libpq": ["libpq"]})
     pkg_config(name = "prometheus", targets = {"prometheus": ["prometheus-cpp-pull", "prometheus-cpp-core"]})
     pkg_config(name = "rapidcheck", targets = {

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/strings.h"
@@ -26,6 +28,12 @@ std::shared_ptr<grpc::ServerCredentials> ServerCredentials() {
   return grpc::InsecureServerCredentials();
 }
 
+// Returns the host of "host:port"; all of it when it is none.
+std::string HostOf(const std::string& host_port) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(host_port, 0);
+  return parsed.ok() ? parsed->host : host_port;
+}
+
 std::string UnixAddress(const std::string& path) { return absl::StrCat("unix:", path); }
 
 }  // namespace
@@ -43,7 +51,12 @@ std::shared_ptr<grpc::Channel> TcpChannel(const std::string& host_port,
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   }
   if (options.any_size) arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(host_port, ClientCredentials(), arguments);
+  return grpc::CreateCustomChannel(
+      host_port,
+      options.keys == nullptr
+          ? ClientCredentials()
+          : options.keys->ForChannel(options.host.empty() ? HostOf(host_port) : options.host),
+      arguments);
 }
 
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& path) {
@@ -61,7 +74,8 @@ absl::Status CallStatus(const grpc::Status& status, std::string_view peer) {
                                    Printable(status.error_message(), NewLines::kReplace)));
 }
 
-absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service) {
+absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service,
+                                   std::shared_ptr<Credentials> keys) {
   grpc::ServerBuilder builder;
   int bound = 0;
   // With it, gRPC would share the port with another replica and split the calls between them.
@@ -70,7 +84,14 @@ absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  builder.AddListeningPort(FormatSockaddr(listen), ServerCredentials(), &bound);
+  if (keys != nullptr) {
+    builder.AddChannelArgument(
+        GRPC_ARG_MAX_CONNECTION_AGE_MS,
+        static_cast<int>(std::chrono::milliseconds(kMaxConnectionAge).count()));
+  }
+  builder.AddListeningPort(
+      FormatSockaddr(listen),
+      keys == nullptr ? ServerCredentials() : Credentials::ForServer(std::move(keys)), &bound);
   builder.RegisterService(&service);
   TcpServer made{builder.BuildAndStart(), static_cast<uint16_t>(bound)};
   if (made.server == nullptr || bound == 0 || (listen.port() != 0 && bound != listen.port())) {

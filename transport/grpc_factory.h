@@ -1,9 +1,9 @@
 // Makes every channel and server of gRPC. This is the one place that knows credentials, keepalive,
 // reconnection and message sizes.
 //
-// Today connections have no credentials. So a peer on another host needs the user's word that the
-// network is trusted: AllowedWithoutKeys (transport/without_keys.h). Mutual TLS will be the
-// credentials here.
+// With Credentials both ends authenticate each other (mutual TLS). Without them a peer on another
+// host needs the user's word that the network is trusted: AllowedWithoutKeys
+// (transport/without_keys.h).
 //
 // Threads: any, but for ServeLocal.
 #pragma once
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/net.h"
+#include "transport/credentials.h"
 
 namespace salius {
 
@@ -33,6 +34,10 @@ struct GrpcChannelOptions {
   bool keepalive = false;
   // An answer may have any size; else at most 4 MiB.
   bool any_size = false;
+  // The keys of this process; null: none, the channel is not authenticated.
+  std::shared_ptr<Credentials> keys = nullptr;
+  // With keys: the host by which the user knows the peer; empty: that of the channel's address.
+  std::string host = "";
 };
 
 // Returns a channel to "host:port". It connects with the first call, never through a proxy of the
@@ -55,8 +60,12 @@ struct TcpServer {
   uint16_t port = 0;
 };
 // Serves at `listen`; port 0: any that is free. No other process can have the port. Connections to
-// hosts that died are closed within 80 s. ALREADY_EXISTS when the port is in use.
-absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service);
+// hosts that died are closed within 80 s. With `keys` a caller without a certificate of a trusted
+// authority is refused, and a connection ends after kMaxConnectionAge, so that expired certificates
+// do not outlive it. ALREADY_EXISTS when the port is in use.
+inline constexpr std::chrono::minutes kMaxConnectionAge{10};
+absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service,
+                                   std::shared_ptr<Credentials> keys = nullptr);
 
 // Serves at the Unix socket `path`, for this user only. No other thread may create files meanwhile:
 // it changes the process's umask. UNAVAILABLE when it cannot listen there.

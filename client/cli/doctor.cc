@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/options.h"
+#include "transport/credentials.h"
 
 namespace salius::cli {
 namespace {
@@ -22,7 +23,8 @@ absl::StatusOr<Findings> ExamineBinary(const std::string& path) {
   return findings;
 }
 
-absl::StatusOr<Findings> Examine(const std::string& directory) {
+absl::StatusOr<Findings> Examine(const std::string& directory,
+                                 const std::shared_ptr<Credentials>& keys) {
   Findings findings;
   HostFacts host = GatherHostFacts();
   if (directory.empty()) {
@@ -37,7 +39,7 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
   if (!facts.volume || !facts.config_status.ok()) return findings;
   std::vector<ReplicaFacts> replicas;
   for (const std::string& address : facts.config.replicas) {
-    replicas.push_back(GatherReplicaFacts(address));
+    replicas.push_back(GatherReplicaFacts(address, keys));
   }
   JudgeReplicas(facts.config, replicas, findings);
   JudgePlacement(facts.config, replicas, ThisHost(), findings);
@@ -48,7 +50,7 @@ absl::StatusOr<Findings> Examine(const std::string& directory) {
 
 int RunDoctor(absl::Span<const std::string> words) {
   bool json = false;
-  std::string binary;
+  std::string binary, key_file;
   Options options(
       "salius doctor", "[DIR]",
       "Checks what a volume needs: of this host, and with DIR of the directory (a volume, or\n"
@@ -56,6 +58,8 @@ int RunDoctor(absl::Span<const std::string> words) {
   options.Text("preload", "BINARY", &binary,
                "check the program BINARY instead: which of its calls\n"
                "`salius-run --direct` covers");
+  options.Text("keys", "FILE", &key_file,
+               "ask the replicas with this host's key and certificate, of `salius keys`");
   options.Switch("json", &json, "print JSON");
   options.Note(
       "Exit codes: 0 nothing is FAIL, 1 something is FAIL, 2 usage, 3 no such directory,\n"
@@ -70,9 +74,11 @@ int RunDoctor(absl::Span<const std::string> words) {
   if (!binary.empty() && !options.places().empty()) {
     return Report("doctor", absl::InvalidArgumentError("give DIR or --preload BINARY, not both"));
   }
+  const absl::StatusOr<std::shared_ptr<Credentials>> keys = Credentials::Load(key_file);
+  if (!keys.ok()) return Report("doctor", keys.status());
   const absl::StatusOr<Findings> findings =
       !binary.empty() ? ExamineBinary(binary)
-                      : Examine(options.places().empty() ? "" : options.places()[0]);
+                      : Examine(options.places().empty() ? "" : options.places()[0], *keys);
   if (!findings.ok()) return Report("doctor", findings.status());
   std::printf("%s", json ? (findings->ToJson() + "\n").c_str() : findings->ToText().c_str());
   return findings->AnyFail() ? kExitFailed : kExitOk;

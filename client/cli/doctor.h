@@ -18,6 +18,10 @@
 #include "proto/control.pb.h"
 #include "storage/volume_config.h"
 
+namespace salius {
+class Credentials;  // transport/credentials.h
+}  // namespace salius
+
 namespace salius::cli {
 
 // Runs the subcommand; `words` are the arguments after its name. Returns the exit code.
@@ -83,7 +87,9 @@ struct ReplicaFacts {
   absl::StatusOr<control::ReplicaStatusResponse> status;
   absl::StatusOr<int64_t> udp_rtt_us = int64_t{0};
 };
-ReplicaFacts GatherReplicaFacts(const std::string& address);
+// `keys`: of this process; null: none.
+ReplicaFacts GatherReplicaFacts(const std::string& address,
+                                const std::shared_ptr<Credentials>& keys = nullptr);
 void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
                    Findings& findings);
 

@@ -200,7 +200,8 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
 
 }  // namespace
 
-ReplicaFacts GatherReplicaFacts(const std::string& address) {
+ReplicaFacts GatherReplicaFacts(const std::string& address,
+                                const std::shared_ptr<Credentials>& keys) {
   ReplicaFacts facts;
   facts.address = address;
   const absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
@@ -210,7 +211,7 @@ ReplicaFacts GatherReplicaFacts(const std::string& address) {
   facts.resolved = all.status();
   if (!all.ok()) return facts;
   facts.ip = FormatHost(all->front());
-  facts.status = CallReplicaStatus(address);
+  facts.status = CallReplicaStatus(address, kCallTimeout, keys);
   // As a mount does, tries the name's next address when one does not answer.
   for (size_t i = 0; i < all->size() && (i == 0 || !facts.udp_rtt_us.ok()); ++i) {
     const absl::StatusOr<int64_t> rtt = ProbeUdp((*all)[i]);

@@ -13,12 +13,14 @@
 #include "common/net.h"
 #include "common/options.h"
 #include "common/strings.h"
+#include "transport/credentials.h"
 
 namespace salius::cli {
 namespace {
 
 struct ForgetPlan {
   std::vector<std::string> replicas;
+  std::string keys;
   bool force = false;
 };
 
@@ -29,6 +31,8 @@ Options ForgetOptions(ForgetPlan& plan) {
       "the promises to its recoveries. Given its directory, all that it names are\n"
       "asked, or those that --replica names.");
   options.List("replica", "HOST[:PORT],...", &plan.replicas, "the replicas that are to forget it");
+  options.Text("keys", "FILE", &plan.keys,
+               "this host's key and certificate, of `salius keys`; beside it ca.pem");
   options.Switch("force", &plan.force,
                  "also when it is in use, or holds records that may be nowhere else");
   options.Note(
@@ -43,10 +47,12 @@ Options ForgetOptions(ForgetPlan& plan) {
 struct Target {
   VolumeId volume;
   std::vector<std::string> replicas;
+  std::shared_ptr<Credentials> keys;
 };
 
 absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& plan) {
   Target target;
+  SALIUS_ASSIGN_OR_RETURN(target.keys, Credentials::Load(plan.keys));
   if (const absl::StatusOr<VolumeId> volume = ParseVolumeId(given); volume.ok()) {
     target.volume = *volume;
   } else {
@@ -73,7 +79,7 @@ absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& pl
 
 absl::Status ForgetAt(const Target& target, const std::string& replica, bool force) {
   SALIUS_ASSIGN_OR_RETURN(const control::ForgetVolumeResponse forgotten,
-                          CallForgetVolume(replica, target.volume, force));
+                          CallForgetVolume(replica, target.volume, force, target.keys));
   std::string what = "did not know it";
   if (forgotten.known()) {
     what = absl::StrCat("forgot it, ", FormatBytes(forgotten.bytes_freed()), " of records");

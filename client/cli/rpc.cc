@@ -8,6 +8,7 @@
 #include "client/status/status_reader.h"
 #include "proto/control.grpc.pb.h"
 #include "transport/grpc_factory.h"
+#include "transport/handshake_probe.h"
 
 namespace salius::cli {
 
@@ -18,33 +19,37 @@ using Stub = control::Replica::Stub;
 // Makes one call of the service, `call(stub, context, response)`.
 template <typename Response, typename Call>
 absl::StatusOr<Response> CallReplica(const std::string& host_port,
-                                     std::chrono::milliseconds timeout, Call call) {
-  const auto stub = control::Replica::NewStub(TcpChannel(host_port));
+                                     std::chrono::milliseconds timeout,
+                                     const std::shared_ptr<Credentials>& keys, Call call) {
+  const auto stub = control::Replica::NewStub(TcpChannel(host_port, {.keys = keys}));
   grpc::ClientContext context;
   SetCallTimeout(context, timeout);
   Response response;
   const grpc::Status status = call(*stub, &context, &response);
   if (status.ok()) return response;
-  return CallStatus(status, "replica " + host_port);
+  return ExplainedStatus(status, "replica " + host_port,
+                         {.address = host_port, .host = "", .keys = keys});
 }
 
 }  // namespace
 
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
-    const std::string& host_port, std::chrono::milliseconds timeout) {
+    const std::string& host_port, std::chrono::milliseconds timeout,
+    const std::shared_ptr<Credentials>& keys) {
   return CallReplica<control::ReplicaStatusResponse>(
-      host_port, timeout, [](Stub& stub, grpc::ClientContext* context, auto* response) {
+      host_port, timeout, keys, [](Stub& stub, grpc::ClientContext* context, auto* response) {
         return stub.Status(context, control::ReplicaStatusRequest(), response);
       });
 }
 
 absl::StatusOr<control::ForgetVolumeResponse> CallForgetVolume(const std::string& host_port,
-                                                               const VolumeId& volume, bool force) {
+                                                               const VolumeId& volume, bool force,
+                                                               const std::shared_ptr<Credentials>& keys) {
   control::ForgetVolumeRequest request;
   request.set_volume(std::string(volume.bytes.begin(), volume.bytes.end()));
   request.set_force(force);
   return CallReplica<control::ForgetVolumeResponse>(
-      host_port, kCallTimeout, [&](Stub& stub, grpc::ClientContext* context, auto* response) {
+      host_port, kCallTimeout, keys, [&](Stub& stub, grpc::ClientContext* context, auto* response) {
         return stub.ForgetVolume(context, request, response);
       });
 }

@@ -35,6 +35,7 @@
 #include "common/strings.h"
 #include "log/recovery_notes.h"
 #include "storage/host_claim.h"
+#include "transport/credentials.h"
 
 namespace salius::cli {
 namespace {
@@ -42,7 +43,7 @@ namespace {
 constexpr int64_t kWatchIntervalUs = 1'000'000;
 
 struct StatusPlan {
-  std::string place, replica;
+  std::string place, replica, keys;
   bool json = false, watch = false;
   uint64_t timeout_ms = static_cast<uint64_t>(kCallTimeout.count());
 
@@ -63,6 +64,8 @@ Options StatusOptions(StatusPlan& plan) {
       "argument: every volume mounted on this host. A volume that is not mounted is read\n"
       "from its state file, given its directory. The exit code says how the volume is.");
   options.Text("replica", "HOST[:PORT]", &plan.replica, "show this replica instead of a volume");
+  options.Text("keys", "FILE", &plan.keys,
+               "with --replica: this host's key and certificate, of `salius keys`");
   options.Switch("json", &plan.json,
                  "print JSON, one object to a line (docs/status-json.md)");
   options.Switch("watch", &plan.watch, "show it again every second, until interrupted");
@@ -208,7 +211,8 @@ Shown ShowEveryVolume(const StatusPlan& plan) {
 
 absl::StatusOr<Shown> ShowReplica(const StatusPlan& plan) {
   SALIUS_ASSIGN_OR_RETURN(const std::string name, ReplicaAddress(plan.replica));
-  SALIUS_ASSIGN_OR_RETURN(const auto status, CallReplicaStatus(name, plan.timeout()));
+  SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<Credentials> keys, Credentials::Load(plan.keys));
+  SALIUS_ASSIGN_OR_RETURN(const auto status, CallReplicaStatus(name, plan.timeout(), keys));
   return Shown{plan.json ? ReplicaJson(name, status) + "\n" : ReplicaText(name, status), kExitOk};
 }
 

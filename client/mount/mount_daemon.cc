@@ -37,6 +37,7 @@
 #include "storage/fs_calls.h"
 #include "storage/host_claim.h"
 #include "storage/volume_rights.h"
+#include "transport/credentials.h"
 
 namespace salius {
 namespace {
@@ -73,10 +74,11 @@ std::string DefaultLog(const VolumeConfig& config) {
   return absl::StrCat(kLogDir, "/", config.volume.ToString(), ".log");
 }
 
-absl::Status RecoverBefore(VolumeDir& dir, RecoverMode mode, Notices* notices) {
+absl::Status RecoverBefore(VolumeDir& dir, RecoverMode mode, std::shared_ptr<Credentials> keys,
+                           Notices* notices) {
   SALIUS_ASSIGN_OR_RETURN(
       const std::optional<RecoveryReport> report,
-      RecoverIfOpen(dir, mode == RecoverMode::kRefuse ? "recover=refuse" : ""));
+      RecoverIfOpen(dir, mode == RecoverMode::kRefuse ? "recover=refuse" : "", std::move(keys)));
   if (!report.has_value()) return absl::OkStatus();
   notices->push_back(absl::StrFormat(
       "recovered %s: epoch %u up to record %u, %u records replayed in %.1f s; %s has the report",
@@ -116,6 +118,7 @@ class MountDaemon {
   Notices notices_;
   std::optional<VolumeDir> dir_;  // until OpenVolume
   VolumeConfig config_;           // after the options were applied
+  std::shared_ptr<Credentials> keys_;
   dev_t device_ = 0;              // of the backing directory
   std::unique_ptr<RecoveryHistory> history_;
   // Runs from the begin of the drain. After an early failure a thread may still hang on the disk,
@@ -135,6 +138,7 @@ absl::Status MountDaemon::Acquire(const std::string& rights) {
   config_ = dir_->config;
   SALIUS_RETURN_IF_ERROR(CheckReplicas(config_.replicas, options.insecure));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(options.metrics, options.insecure));
+  SALIUS_ASSIGN_OR_RETURN(keys_, Credentials::Load(options.keys));
   // From here on the terminal gets only notices, and the log gets the rest, also of a recovery.
   SALIUS_RETURN_IF_ERROR(launcher_.TakeLog(options.log_file, DefaultLog(config_)));
   SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", options.log_level));
@@ -145,7 +149,7 @@ absl::Status MountDaemon::Acquire(const std::string& rights) {
         "commit=external, and then refuses them (systemd: CapabilityBoundingSet=CAP_SYS_PTRACE)");
   }
   RaiseDescriptorLimit();
-  return RecoverBefore(*dir_, options.recover, &notices_);
+  return RecoverBefore(*dir_, options.recover, keys_, &notices_);
 }
 
 absl::Status MountDaemon::OpenVolume() {
@@ -166,6 +170,7 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .output_triggered = options.output_triggered,
                                                  .spin_ns = SpinNanos(options, AvailableCpus()),
                                                  .insecure = options.insecure,
+                                                 .keys = keys_,
                                                  .noatime = LeavesAtime(options),
                                                  .nodiratime = LeavesDirAtime(options),
                                                  .names_early = config_.names == NameMode::kAsync,

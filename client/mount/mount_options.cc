@@ -160,6 +160,12 @@ absl::Status SetLog(absl::string_view value, MountOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status SetKeys(absl::string_view value, MountOptions& options) {
+  if (!absl::StartsWith(value, "/")) return MustBe("an absolute path");
+  options.keys = std::string(value);
+  return absl::OkStatus();
+}
+
 template <auto kField>
 absl::Status SetText(absl::string_view value, MountOptions& options) {
   options.*kField = std::string(value);
@@ -213,6 +219,8 @@ constexpr OwnOption kOwn[] = {
        return absl::OkStatus();
      },
      [](const O& now, const C&, const O&) { return now.insecure; }},
+    {"keys", "FILE", "this host's key and certificate, of `salius keys`; beside it ca.pem", SetKeys,
+     SameAsNow<&O::keys>},
     {"commit", "sync|external|ordered",
      "synchronous calls wait; or outputs do; or calls only order (sync)", SetCommit,
      [](const O& now, const C&, const O& wanted) {

@@ -26,6 +26,8 @@ Options Table(RunCommand& command) {
                "after a crash: recover first, or refuse (auto)");
   table.Switch("insecure", &command.insecure,
                "allow replicas on other hosts although nothing is encrypted");
+  table.Text("keys", "FILE", &command.keys,
+             "this host's key and certificate, of `salius keys`; beside it ca.pem");
   table.Switch("stats", &command.stats, "print at the end how the syncs were made durable");
   table.LogLevel(&command.log_level);
   table.Version(absl::StrCat("salius-run ", kSaliusVersion));
@@ -42,6 +44,7 @@ absl::Status CheckForMounts(const Options& given, const std::string& commit) {
       {"trigger", "a mount has its own: mount -o trigger="},
       {"recover", "a mount has its own: mount -o recover="},
       {"insecure", "a mount has its own: mount -o insecure"},
+      {"keys", "a mount has its own: mount -o keys="},
       {"stats", "`salius status` shows the gate of a mount"},
   };
   for (const auto& [name, instead] : kOfMounts) {

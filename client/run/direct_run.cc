@@ -48,6 +48,7 @@
 #include "storage/host_claim.h"
 #include "storage/volume_config.h"
 #include "storage/volume_rights.h"
+#include "transport/credentials.h"
 
 namespace salius::run {
 namespace {
@@ -170,8 +171,9 @@ absl::StatusOr<int> RunChild(Starter& starter, ChildOptions options, const std::
 }
 
 absl::Status RecoverBefore(VolumeDir& dir, bool refuse) {
+absl::Status RecoverBefore(VolumeDir& dir, bool refuse, std::shared_ptr<Credentials> keys) {
   SALIUS_ASSIGN_OR_RETURN(const std::optional<RecoveryReport> report,
-                          RecoverIfOpen(dir, refuse ? "--recover refuse" : ""));
+                          RecoverIfOpen(dir, refuse ? "--recover refuse" : "", std::move(keys)));
   if (!report.has_value()) return absl::OkStatus();
   Say(absl::StrFormat("recovered %s: epoch %u up to record %u, %u records replayed", dir.path,
                       report->epoch, report->decided, report->records));
@@ -214,7 +216,8 @@ absl::Status Session::Begin(VolumeDir dir) {
   SALIUS_RETURN_IF_ERROR(CheckNotVolatile(dir_.root_fd, dir_.path));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
-  SALIUS_RETURN_IF_ERROR(RecoverBefore(dir_, command_.recover == "refuse"));
+  SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys, Credentials::Load(command_.keys));
+  SALIUS_RETURN_IF_ERROR(RecoverBefore(dir_, command_.recover == "refuse", keys));
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir_.backing->Stat(dir_.root_fd));
   device_ = root.st_dev;
   SALIUS_ASSIGN_OR_RETURN(history_,
@@ -225,6 +228,7 @@ absl::Status Session::Begin(VolumeDir dir) {
   options.config = dir_.config;
   options.session_name = dir_.path;
   options.insecure = command_.insecure;
+  options.keys = std::move(keys);
   SALIUS_ASSIGN_OR_RETURN(coordinator_,
                           direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
   const direct::Coordinator::Handles handles = coordinator_->handles();

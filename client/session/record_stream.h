@@ -27,6 +27,8 @@
 
 namespace salius {
 
+class Credentials;  // transport/credentials.h
+
 // Applies records to the backing files, for the stream.
 class ApplySink {
  public:
@@ -134,6 +136,8 @@ struct StreamOptions {
   // Replicas may be on other hosts. Otherwise no name is followed there, and the start of the
   // session fails with INVALID_ARGUMENT when a name leads there already.
   bool insecure = false;
+  // The keys of this process; null: none, control channels are not authenticated.
+  std::shared_ptr<Credentials> keys = nullptr;
   // Where the marks are kept for gated processes (commit=external); null: nowhere. It outlives the
   // stream.
   gate::Page* gate_page = nullptr;

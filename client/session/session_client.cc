@@ -5,6 +5,7 @@
 #include <chrono>
 #include <list>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -12,17 +13,15 @@
 #include "common/clock.h"
 #include "common/deadline.h"
 #include "proto/control.grpc.pb.h"
+#include "transport/credentials.h"
 #include "transport/grpc_factory.h"
+#include "transport/handshake_probe.h"
 
 namespace salius {
 namespace {
 
 std::string Bytes(const VolumeId& volume) {
   return std::string(reinterpret_cast<const char*>(volume.bytes.data()), volume.bytes.size());
-}
-
-std::shared_ptr<control::Replica::Stub> Connect(const std::string& address) {
-  return control::Replica::NewStub(TcpChannel(address, {.own_connection = true}));
 }
 
 }  // namespace
@@ -47,10 +46,13 @@ struct SessionClient::Impl {
       if (address.empty()) {
         return absl::UnavailableError(absl::StrCat("replica ", name, " has no address"));
       }
+      const uint64_t now = keys == nullptr ? 0 : keys->Generation();
+      if (now != generation) stub.reset();  // It would show the old certificate.
+      generation = now;
       if (reconnect) {
-        used = Connect(address);
+        used = Connect();
       } else {
-        if (stub == nullptr) stub = Connect(address);
+        if (stub == nullptr) stub = Connect();
         used = stub;
       }
       mine = running.emplace(running.end());
@@ -59,6 +61,8 @@ struct SessionClient::Impl {
       SetCallTimeout(mine->context, std::chrono::milliseconds(deadline_ms));
     }
     const grpc::Status status = call(*used, mine->context);
+    absl::Status explained;
+    if (!status.ok()) explained = Explain(status);
     absl::MutexLock lock(&mutex);
     const bool overdue = mine->overdue;
     running.erase(mine);
@@ -68,19 +72,41 @@ struct SessionClient::Impl {
       return absl::DeadlineExceededError(
           absl::StrCat("replica ", name, ": no answer within ", deadline_ms, " ms"));
     }
-    return CallStatus(status, "replica " + name);
+    return explained;
+  }
+
+  std::shared_ptr<control::Replica::Stub> Connect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return control::Replica::NewStub(
+        TcpChannel(address, {.own_connection = true, .keys = keys, .host = host}));
+  }
+
+  // Returns the error of a call that failed.
+  absl::Status Explain(const grpc::Status& status) {
+    CallTarget target{.address = "", .host = host, .keys = keys};
+    {
+      absl::MutexLock lock(&mutex);
+      target.address = address;
+    }
+    return ExplainedStatus(status, "replica " + name, target);
   }
 
   std::string name;
+  std::shared_ptr<Credentials> keys;
+  std::string host;  // By which the user knows the replica.
   absl::Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);
   std::shared_ptr<control::Replica::Stub> stub ABSL_GUARDED_BY(mutex);
+  uint64_t generation ABSL_GUARDED_BY(mutex) = 0;  // That of the keys of `stub`.
   std::list<Call> running ABSL_GUARDED_BY(mutex);
   bool opening_stopped ABSL_GUARDED_BY(mutex) = false;
 };
 
-SessionClient::SessionClient(const std::string& name) : impl_(std::make_unique<Impl>()) {
+SessionClient::SessionClient(const std::string& name, std::shared_ptr<Credentials> keys,
+                             const std::string& host)
+    : impl_(std::make_unique<Impl>()) {
   impl_->name = name;
+  impl_->keys = std::move(keys);
+  impl_->host = host;
 }
 
 SessionClient::~SessionClient() = default;

@@ -2,7 +2,8 @@
 //
 // Threads: thread safe. gRPC's timers wait on the wall clock (like those of the distribution's
 // Abseil): a clock that is set back stops them for as long. So nothing here relies on them. Each
-// call blocks for at most its deadline if the owner calls EndOverdueCalls() from time to time.
+// call blocks for at most its deadline if the owner calls EndOverdueCalls() from time to time, and
+// after a failed connection for kProbeTime longer (transport/handshake_probe.h).
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,14 @@
 
 namespace salius {
 
+class Credentials;  // transport/credentials.h
+
 class SessionClient {
  public:
-  // Makes a client without an address. `name`: of the replica, for messages.
-  explicit SessionClient(const std::string& name);
+  // Makes a client without an address. `name`: of the replica, for messages. With `keys` the
+  // replica must show a certificate for `host`, the name or address by which the user knows it.
+  explicit SessionClient(const std::string& name, std::shared_ptr<Credentials> keys = nullptr,
+                         const std::string& host = "");
   ~SessionClient();
 
   // Sets the address of the replica's control service ("host:port"; empty: not known). Calls that

@@ -116,6 +116,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   session_options.session_name = opened->path;
   session_options.spin_ns = options.spin_ns;
   session_options.insecure = options.insecure;
+  session_options.keys = options.keys;
   session_options.gate_page = options.gate_page;
   session_options.output_triggered = options.output_triggered;
   session_options.config = options.config;

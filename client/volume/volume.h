@@ -91,12 +91,15 @@
 
 namespace salius {
 
+class Credentials;  // transport/credentials.h
+
 struct VolumeOptions {
   VolumeConfig config;    // after mount options were applied
   gate::Page* gate_page = nullptr;  // StreamOptions
   bool output_triggered = false;    // StreamOptions
   int64_t spin_ns = 0;    // StreamOptions
   bool insecure = false;  // StreamOptions
+  std::shared_ptr<Credentials> keys = nullptr;  // StreamOptions
   // Reading a file, or a directory, does not change its access time.
   bool noatime = false;
   bool nodiratime = false;

@@ -356,6 +356,7 @@ absl::Status VerifyError(X509_STORE_CTX& context, const std::vector<X509Ptr>& ro
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
     case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
     case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
       return NoIssuer(*at, roots);
     default:
       return absl::FailedPreconditionError(

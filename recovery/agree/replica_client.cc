@@ -14,7 +14,9 @@
 #include "proto/control.grpc.pb.h"
 #include "proto/control.pb.h"
 #include "recovery/agree/answers.h"
+#include "transport/credentials.h"
 #include "transport/grpc_factory.h"
+#include "transport/handshake_probe.h"
 
 namespace salius::recovery {
 namespace {
@@ -25,7 +27,10 @@ std::string Bytes(const VolumeId& volume) {
 
 class GrpcClient : public ReplicaClient {
  public:
-  explicit GrpcClient(std::string address) : address_(std::move(address)) { Connect(); }
+  GrpcClient(std::string address, std::shared_ptr<Credentials> keys)
+      : address_(std::move(address)), keys_(std::move(keys)) {
+    Connect();
+  }
 
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                     uint64_t timeout_ms) override {
@@ -108,7 +113,8 @@ class GrpcClient : public ReplicaClient {
     stub_ = control::Replica::NewStub(TcpChannel(address_, {.connect_ms = 2000,
                                                             .own_connection = true,
                                                             .keepalive = true,
-                                                            .any_size = true}));
+                                                            .any_size = true,
+                                                            .keys = keys_}));
   }
 
   // One call: its context, known to Cancel() while it lives, and its end when it takes too long.
@@ -142,7 +148,8 @@ class GrpcClient : public ReplicaClient {
             absl::StrFormat("replica %s: no answer within %d ms", client_->address_, timeout_ms_));
       }
       if (status.error_code() == grpc::StatusCode::UNAVAILABLE) client_->Connect();
-      return CallStatus(status, "replica " + client_->address_);
+      return ExplainedStatus(status, "replica " + client_->address_,
+                             {.address = client_->address_, .host = "", .keys = client_->keys_});
     }
 
     grpc::ClientContext context;
@@ -162,6 +169,7 @@ class GrpcClient : public ReplicaClient {
   };
 
   const std::string address_;
+  const std::shared_ptr<Credentials> keys_;
   std::unique_ptr<control::Replica::Stub> stub_;
   absl::Mutex mutex_;
   grpc::ClientContext* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -170,13 +178,20 @@ class GrpcClient : public ReplicaClient {
 
 class GrpcConnector : public ReplicaConnector {
  public:
+  explicit GrpcConnector(std::shared_ptr<Credentials> keys) : keys_(std::move(keys)) {}
+
   std::unique_ptr<ReplicaClient> Connect(const std::string& address) override {
-    return std::make_unique<GrpcClient>(address);
+    return std::make_unique<GrpcClient>(address, keys_);
   }
+
+ private:
+  const std::shared_ptr<Credentials> keys_;
 };
 
 }  // namespace
 
-std::unique_ptr<ReplicaConnector> MakeGrpcConnector() { return std::make_unique<GrpcConnector>(); }
+std::unique_ptr<ReplicaConnector> MakeGrpcConnector(std::shared_ptr<Credentials> keys) {
+  return std::make_unique<GrpcConnector>(std::move(keys));
+}
 
 }  // namespace salius::recovery

@@ -15,6 +15,10 @@
 #include "common/ids.h"
 #include "recovery/agree/quorum.h"
 
+namespace salius {
+class Credentials;  // transport/credentials.h
+}  // namespace salius
+
 namespace salius::recovery {
 
 class ReplicaClient {
@@ -54,7 +58,7 @@ class ReplicaConnector {
   virtual std::unique_ptr<ReplicaClient> Connect(const std::string& address) = 0;
 };
 
-// Returns a connector for gRPC without transport security.
-std::unique_ptr<ReplicaConnector> MakeGrpcConnector();
+// Returns a connector for gRPC with the keys of this process; null: none.
+std::unique_ptr<ReplicaConnector> MakeGrpcConnector(std::shared_ptr<Credentials> keys = nullptr);
 
 }  // namespace salius::recovery

@@ -113,7 +113,7 @@ absl::StatusOr<Fenced> FenceReplicas(Run& run, const VolumeState& state,
                                      absl::Span<const RecordView> stable) {
   Fenced fenced;
   SALIUS_ASSIGN_OR_RETURN(fenced.note, PrepareRun(run, state));
-  if (run.options().connector == nullptr) fenced.connector = MakeGrpcConnector();
+  if (run.options().connector == nullptr) fenced.connector = MakeGrpcConnector(run.options().keys);
   ReplicaConnector& connector =
       fenced.connector != nullptr ? *fenced.connector : *run.options().connector;
   SALIUS_RETURN_IF_ERROR(FenceInRounds(run, state, connector, &fenced));

@@ -85,8 +85,8 @@ class DirectCase(Case):
 
     def words(self, *command, options=()):
         volume = self.rig_.volume
-        return [*volume.as_user, volume.program("salius-run"), "--insecure", "--direct", self.directory, *options, "--",
-                *command]
+        return [*volume.as_user, volume.program("salius-run"), "--insecure", *volume.key_words(), "--direct",
+                self.directory, *options, "--", *command]
 
     # ---- runs
 

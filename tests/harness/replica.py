@@ -24,9 +24,10 @@ def read_metrics(url):
 
 
 class Replica:
-    """Replica `index` in its namespace of `net`. The constructor does not start it."""
+    """Replica `index` in its namespace of `net`. The constructor does not start it. `keys`: its
+    file of `salius keys`; None: it has none."""
 
-    def __init__(self, net, index, memory="256MiB", extra=()):
+    def __init__(self, net, index, memory="256MiB", extra=(), keys=None):
         self.net, self.index, self.memory, self.extra = net, index, memory, list(extra)
         self.ip = net.ip(index)
         self.address = "%s:%d" % (self.ip, PORT)  # the address that volumes use; may be a name's
@@ -36,6 +37,7 @@ class Replica:
         self.state = os.path.join(current().dir, "%s-r%d.state" % (net.prefix, index))
         self.log = os.path.join(current().dir, "%s-r%d.log" % (net.prefix, index))
         self.proc = None
+        self.keys = keys
         self.listen = None  # another address to listen at than self.ip
         # For the next start: its environment, and a program that runs it.
         self.env, self.wrapper = None, ()
@@ -52,7 +54,7 @@ class Replica:
         self.proc = Proc([*self.wrapper, binary("salius-replica"), "--listen",
                           "%s:%d" % (self.listen or self.ip, PORT), "--memory",
                           self.memory, "--shm-dir", self.shm, "--state-dir", self.state, "--insecure", "--metrics",
-                          "%s:%d" % (self.ip, METRICS_PORT)] + self.extra,
+                          "%s:%d" % (self.ip, METRICS_PORT)] + ["--keys", self.keys] * bool(self.keys) + self.extra,
                          self.log, netns=self.net.replica(self.index), env=self.env)
 
     def wait_ready(self):

@@ -29,10 +29,14 @@ class Rig:
     everything.
 
     With `direct` it is a direct volume: "mounted" while a salius-run holds it, and programs use it
-    under self.wrapper. `user`: its owner, root if there is none."""
+    under self.wrapper. `user`: its owner, root if there is none.
+
+    With `keys`, an authority (harness/keys.py), replicas and primary have keys of it: replica/rN
+    and client/primary."""
 
     def __init__(self, m, acks, fs="ext4", size_mb=512, init_options=SMALL_LOG, memory="64MiB", start=True,
-                 mkfs_options=(), mount_options="", image=None, names=None, direct=False, user=None):
+                 mkfs_options=(), mount_options="", image=None, names=None, direct=False, user=None,
+                 keys=None):
         self.m, self.acks, self.direct = m, acks, direct
         self.net = self.image = self.mount_ = None
         self.replicas = []
@@ -41,6 +45,9 @@ class Rig:
             self.replicas = [Replica(self.net, i, memory) for i in range(m)]
             for replica, name in zip(self.replicas, names or ()):
                 replica.address = "%s:%d" % (name, PORT)
+            if keys:
+                for replica in self.replicas:
+                    replica.keys = keys.replica(replica)
             if start:
                 for replica in self.replicas:
                     replica.start()
@@ -49,7 +56,8 @@ class Rig:
             os.mkdir(self.backing)
             if user:
                 shutil.chown(self.backing, user, user)
-            self.volume = Volume(self.backing, self.net.primary, user)
+            self.volume = Volume(self.backing, self.net.primary, user,
+                                 keys.issue("client/primary") if keys else None)
             self.volume.init([r.address for r in self.replicas], acks, *(("--direct",) if direct else ()), *init_options)
         except BaseException:
             self.close()

@@ -40,13 +40,14 @@ def as_user(name):
 
 class Volume:
     """A volume in the directory `backing`; programs run in network namespace `netns`, and as `user`
-    if one is given, the owner of a direct volume."""
+    if one is given, the owner of a direct volume. `keys`: the primary's file of `salius keys`, for
+    the programs that call replicas; None: it has none."""
 
     _serial = 0
 
-    def __init__(self, backing, netns=None, user=None):
+    def __init__(self, backing, netns=None, user=None, keys=None):
         Volume._serial += 1
-        self.backing, self.netns = backing, netns
+        self.backing, self.netns, self.keys = backing, netns, keys
         name = "%s-v%d" % (current().id, Volume._serial)
         self.mountpoint = os.path.join(current().dir, name)
         self.log = os.path.join(current().dir, name + ".log")
@@ -77,7 +78,11 @@ class Volume:
 
     def run_words(self, *options):
         """Returns the words before a command's own under which it uses this direct volume."""
-        return self.join_words("--insecure", *options)
+        return self.join_words("--insecure", *self.key_words(), *options)
+
+    def key_words(self):
+        """Returns the option with which a program uses the keys."""
+        return ["--keys", self.keys] if self.keys else []
 
     def join_words(self, *options):
         """Returns such words for a command that joins another salius-run. It is refused when that
@@ -95,7 +100,7 @@ class Volume:
 
     def recover(self, *options, timeout=120, wrapper=()):
         """Runs salius-recover on the unmounted volume; returns CompletedProcess."""
-        return self.run("salius-recover", self.backing, *options, timeout=timeout, wrapper=wrapper)
+        return self.run("salius-recover", self.backing, *self.key_words(), *options, timeout=timeout, wrapper=wrapper)
 
     def recover_json(self, *options):
         done = self.recover("--json", *options)
@@ -124,7 +129,7 @@ class Mount:
         self.volume, self.path = volume, volume.mountpoint
         if os.path.exists(volume.salius_file("volume.toml")):
             volume.uuid()
-        words = ["insecure"] * insecure + [options] * bool(options)
+        words = ["insecure"] * insecure + ["keys=%s" % volume.keys] * bool(volume.keys) + [options] * bool(options)
         with machine_state.using():  # a connection takes its timeout from a sysctl
             self.proc = Proc(list(wrapper) + [binary("salius-mount"), volume.backing, volume.mountpoint, "-f"] +
                              ["-o", ",".join(words)] * bool(words),

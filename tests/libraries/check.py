@@ -53,7 +53,7 @@ LIBRARIES = {
     "gtest/": ("@gtest//:gtest", "@gtest//:gtest_main"),
     "isa-l/": ("@isal//:isal",),
     "nlohmann/": ("@json//:json",),
-    "openssl/": ("@libcrypto//:libcrypto",),
+    "openssl/": ("@libcrypto//:libcrypto", "@libcrypto//:libssl"),
     "postgresql/": ("@libpq//:libpq",),
     "prometheus/": ("@prometheus//:prometheus",),
     "rapidcheck/": ("@rapidcheck//:rapidcheck",),

@@ -1,0 +1,313 @@
+"""Keys on every control channel: volumes that use them, and each kind of wrong key."""
+import os
+
+from fault.test_replicas import report_of
+from harness import ops
+from harness.case import Case
+from harness.clock import Clock
+from harness.keys import Keys
+from harness.run import HarnessError, binary, sh, wait_until
+from harness.volume import RECOVER_NOT_ENOUGH, MountRefused, in_netns
+
+YEAR_S = 365 * 24 * 3600
+
+
+class KeysCase(Case):
+
+    def setUp(self):
+        super().setUp()
+        self.keys = Keys()
+
+    def keyed(self, m=2, acks=2, **kwargs):
+        return self.rig(m=m, acks=acks, keys=self.keys, **kwargs)
+
+    def writing(self, rig):
+        writer = ops.OpWriter(rig.path, wrapper=rig.wrapper)
+        self.addCleanup(writer.kill)
+        writer.more(30)
+        return writer
+
+    def works(self, rig, mode="replicated"):
+        """Checks that the mounted volume acknowledges, and that a recovery finds all of it."""
+        rig.mount_.wait_mode(mode, 60)
+        writer = self.writing(rig)
+        rig.power_cut(also=writer.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def problem(self, rig, *words, index=0):
+        """Waits until the status says why replica `index` has no session, with these words."""
+        replica = rig.replicas[index]
+
+        def says():
+            text = report_of(rig.mount_.status(), replica)["problem"]
+            return text if all(word in text for word in words) else None
+        return wait_until(says, 60, lambda: "no %s in: %r" % (words, report_of(rig.mount_.status(), replica)["problem"]))
+
+    def status_of(self, rig, keys, index=0):
+        """Runs salius status of a replica with the keys of a caller; None: without."""
+        return sh(*in_netns(rig.net.primary), binary("salius"), "status", "--replica", rig.replicas[index].address,
+                  *(["--keys", keys] if keys else []), check=False)
+
+
+class Use(KeysCase):
+
+    def test_volume_survives_a_power_cut(self):
+        rig = self.keyed()
+        rig.mount()
+        self.works(rig)
+
+    def test_direct_volume_survives_a_power_cut(self):
+        rig = self.keyed(direct=True, init_options=("--log-max", "16MiB", "--delta", "500ms"))
+        rig.mount()
+        self.works(rig)
+
+    def test_recovery_at_mount_uses_them(self):
+        rig = self.keyed()
+        rig.mount(mode="replicated")
+        writer = self.writing(rig)
+        rig.power_cut(also=writer.kill)
+        rig.mount(mode="replicated")
+        ops.check(rig.path, writer.ledger)
+
+    def test_host_is_that_of_the_configured_name(self):
+        """The volume knows the replica by an address; the certificate has another one."""
+        rig = self.keyed(start=False)
+        for replica in rig.replicas:
+            replica.keys = self.keys.issue("replica/n%d" % replica.index, "--hosts", "other.example")
+            replica.start()
+        rig.mount()
+        self.problem(rig, "is for other.example, not for", rig.replicas[0].ip)
+        rig.replicas[0].keys = self.keys.issue("replica/both", "--hosts", "other.example,%s" % rig.replicas[0].ip)
+        rig.replicas[0].restart()
+        rig.mount_.wait_status(lambda s: report_of(s, rig.replicas[0])["connected"], 60, "the first replica has a session")
+
+    def test_renewal_under_load(self):
+        """Every certificate is replaced, and its authority's own, while a writer runs. The session
+        keeps its members, and a recovery with the new files finds everything."""
+        rig = self.keyed()
+        rig.mount(mode="replicated")
+        writer = self.writing(rig)
+        for _ in range(3):
+            self.keys.call("renew", "ca")
+            for replica in rig.replicas:
+                self.keys.renew("replica/r%d" % replica.index)
+                writer.more(5)
+            self.keys.renew("client/primary")
+            writer.more(5)
+            # A new session is opened with the new keys on both ends.
+            rig.replicas[0].restart()
+            rig.mount_.wait_whole(60)
+        rig.power_cut(also=writer.kill)
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_files_written_in_part_leave_the_old_keys(self):
+        rig = self.keyed()
+        rig.mount(mode="replicated")
+        replica = rig.replicas[0]
+        for path in (replica.keys, rig.volume.keys):
+            with open(path, "rb") as f:
+                whole = f.read()
+            with open(path, "wb") as f:
+                f.write(whole[:len(whole) // 2])
+            # An operator's call is a handshake of its own, and finds the old certificate.
+            done = self.status_of(rig, self.keys.issue("operator/o%d" % len(path)))
+            self.assertEqual(done.returncode, 0, done.stderr)
+        wait_until(lambda: "written in part" in replica.tail(), 60, lambda: replica.tail())
+        self.assertGreater(replica.metrics()["salius_keys_refused_total"], 0)
+        self.assertEqual(rig.mount_.mode(), "replicated")
+
+
+class WrongKeys(KeysCase):
+
+    def test_client_without_keys(self):
+        rig = self.keyed()
+        rig.volume.keys = None
+        rig.mount()
+        version = sh(binary("salius"), "--version").stdout.split()[-1]
+        self.problem(rig, "with keys only", version, "keys")
+        done = self.status_of(rig, None)
+        self.assertEqual(done.returncode, 7, done.stderr)
+        self.assertIn("with keys only", done.stderr)
+        done = self.status_of(rig, self.keys.issue("operator/me"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_replica_without_keys(self):
+        rig = self.keyed(start=False)
+        for replica in rig.replicas:
+            replica.keys = None
+            replica.start()
+        rig.mount()
+        self.problem(rig, "it has no keys (it is version ", "--keys")
+
+    def test_recovery_without_keys(self):
+        rig = self.keyed()
+        rig.mount(mode="replicated")
+        writer = self.writing(rig)
+        rig.power_cut(also=writer.kill)
+        right, rig.volume.keys = rig.volume.keys, None
+        done = rig.volume.recover("--timeout", "3s")
+        self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
+        self.assertIn("with keys only", done.stdout + done.stderr)
+        rig.volume.keys = right
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_client_of_another_authority(self):
+        rig = self.keyed()
+        other = Keys()
+        rig.volume.keys = other.issue("client/primary")
+        rig.mount()
+        self.problem(rig, "another authority, which has the same name")
+        # It trusts the replica now, and the replica does not trust it.
+        folder = os.path.dirname(rig.volume.keys)
+        with open(os.path.join(self.keys.directory, "ca.pem"), encoding="ascii") as f, \
+                open(os.path.join(folder, "ca.pem"), "a", encoding="ascii") as g:
+            g.write(f.read())
+        self.problem(rig, "refuses this host's certificate, of client/primary")
+        wait_until(lambda: "control connection refused" in rig.replicas[0].tail(), 60, lambda: rig.replicas[0].tail())
+        self.assertGreater(rig.replicas[0].metrics()["salius_control_handshakes_refused_total"], 0)
+
+    def test_client_that_shows_a_replicas_certificate(self):
+        rig = self.keyed()
+        rig.volume.keys = rig.replicas[1].keys
+        rig.mount()
+        self.problem(rig, "refuses this host's certificate, of replica/r1")
+
+    def test_replica_that_shows_a_clients_certificate(self):
+        rig = self.keyed(start=False)
+        replica = rig.replicas[0]
+        replica.keys = self.keys.issue("client/x")
+        with self.assertRaises(HarnessError) as refused:
+            replica.start()
+        self.assertIn("is the certificate of client/x, which may not serve", str(refused.exception))
+
+    def refused(self, rig, *words):
+        """Checks that a mount, a recovery, a status and a replica refuse the volume's key file."""
+        with self.assertRaises(MountRefused) as refused:
+            rig.mount()
+        for done in (rig.volume.recover(), self.status_of(rig, rig.volume.keys)):
+            self.assertNotEqual(done.returncode, 0)
+            for word in words:
+                self.assertIn(word, done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, refused.exception.log)
+
+    def test_key_file_that_others_can_read(self):
+        rig = self.keyed(start=False)
+        for mode in (0o640, 0o604, 0o660):
+            os.chmod(rig.volume.keys, mode)
+            self.refused(rig, "other users have rights on a private key", "chmod 600")
+        replica = rig.replicas[0]
+        os.chmod(replica.keys, 0o640)
+        with self.assertRaises(HarnessError):
+            replica.start()
+        self.assertIn("chmod 600", replica.tail())
+
+    def test_authorities_that_others_can_write(self):
+        rig = self.keyed(start=False)
+        os.chmod(os.path.join(os.path.dirname(rig.volume.keys), "ca.pem"), 0o666)
+        self.refused(rig, "chmod go-w")
+
+    def test_missing_file(self):
+        rig = self.keyed(start=False)
+        rig.volume.keys += ".gone"
+        self.refused(rig, "No such file", ".gone")
+
+    def at(self, seconds, identity, *options):
+        """Makes an identity as a host whose clock is `seconds` ahead does."""
+        clock = Clock()
+        clock.set(seconds)
+        sh(binary("salius"), "keys", "issue", self.keys.directory, identity, *options, env=clock.env)
+        return self.keys.install(identity)
+
+    def test_expired_and_not_yet_valid(self):
+        self.keys = Keys("--days", "3650")
+        rig = self.keyed(start=False)
+        # A certificate of the past would begin before its authority: the future is looked at too.
+        rig.volume.keys = self.at(2 * YEAR_S, "client/later")
+        self.refused(rig, "is valid from", "the clock says")
+        rig.volume.keys = self.at(0, "client/short", "--days", "1")
+        past = Clock()
+        past.set(3 * 24 * 3600)
+        done = sh(binary("salius"), "keys", "show", rig.volume.keys, env=past.env, check=False)
+        self.assertIn("expired on", done.stderr)
+
+    def test_clock_off_by_a_year(self):
+        """Each end whose clock is wrong refuses and is refused; it works again when the clock is
+        right."""
+        rig = self.keyed(start=False)
+        clock = Clock()
+        ahead, right = rig.replicas
+        ahead.env = clock.env
+        for replica in rig.replicas:
+            replica.start()
+        clock.set(2 * YEAR_S)
+        rig.mount()
+        self.problem(rig, "refuses this host's certificate, of client/primary", "clocks")
+        clock.set(0)
+        rig.mount_.wait_whole(60)
+        self.assertTrue(right.alive())
+        self.works(rig)
+
+    def test_missing_intermediate(self):
+        rig = self.keyed(start=False)
+        openssl = Intermediate(self.keys)
+        whole = openssl.issue("client/far")
+        rig.volume.keys = whole
+        for replica in rig.replicas:
+            replica.start()
+        rig.mount()
+        self.works(rig)
+        with open(whole, encoding="ascii") as f:
+            blocks = f.read().split("-----BEGIN ")
+        # Without the second certificate.
+        with open(whole, "w", encoding="ascii") as f:
+            f.write("-----BEGIN ".join(blocks[:2] + blocks[3:]))
+        self.refused(rig, "lacks the certificate of an intermediate one")
+
+
+class Intermediate:
+    """An authority that the one of `keys` signed, made with openssl(1) as a company's would be."""
+
+    def __init__(self, keys):
+        self.keys = keys
+        self.folder = keys.directory + "-between"
+        os.mkdir(self.folder, 0o700)
+        self.sign("between", "/CN=Between", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign\n",
+                  os.path.join(keys.directory, "ca"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def sign(self, name, subject, extensions, issuer):
+        """Makes name.key and name.crt, signed by the authority of `issuer`.key."""
+        with open(self.path(name + ".ext"), "w", encoding="ascii") as f:
+            f.write(extensions)
+        certificate = issuer + ".pem" if os.path.exists(issuer + ".pem") else issuer + ".crt"
+        sh("openssl", "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", subject,
+           "-keyout", self.path(name + ".key"), "-out", self.path(name + ".csr"))
+        sh("openssl", "x509", "-req", "-in", self.path(name + ".csr"), "-CA", certificate, "-CAkey", issuer + ".key",
+           "-CAcreateserial", "-CAserial", self.path(name + ".srl"), "-days", "30", "-extfile", self.path(name + ".ext"),
+           "-out", self.path(name + ".crt"))
+
+    def issue(self, identity):
+        """Makes an identity; returns its file, with the intermediate certificate, beside ca.pem."""
+        self.sign("leaf", "/CN=leaf", "basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n"
+                  "extendedKeyUsage=clientAuth\nsubjectAltName=URI:salius:%s\n" % identity, self.path("between"))
+        host = self.path("host")
+        os.mkdir(host, 0o700)
+        path = os.path.join(host, identity.replace("/", "-") + ".pem")
+        with open(path, "w", encoding="ascii") as f:
+            os.chmod(path, 0o600)
+            for part in ("leaf.crt", "between.crt", "leaf.key"):
+                with open(self.path(part), encoding="ascii") as source:
+                    f.write(source.read())
+        with open(os.path.join(self.keys.directory, "ca.pem"), encoding="ascii") as source, \
+                open(os.path.join(host, "ca.pem"), "w", encoding="ascii") as f:
+            f.write(source.read())
+        return path
