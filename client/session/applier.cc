@@ -1,25 +1,12 @@
 #include "client/session/applier.h"
 
 #include <cstddef>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/metrics.h"
 
 namespace salius {
-namespace {
-
-absl::Status NotApplied(const Record& record, const absl::Status& why) {
-  const RecordHeader& header = record.header();
-  return absl::Status(
-      why.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
-                               ") could not be applied: ", why.message(),
-                               ". The volume is read-only and keeps its log"));
-}
-
-}  // namespace
 
 void Applier::ApplyLocked(size_t limit) {
   std::vector<RecordRef> batch;

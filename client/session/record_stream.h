@@ -66,6 +66,10 @@ class ApplySink {
   virtual void Checkpointed() {}
 };
 
+// Returns the final error of a volume, one of whose records could not be applied because of `why`
+// (I8). It has the code of `why`.
+absl::Status NotApplied(const Record& record, const absl::Status& why);
+
 // Receives the outcome of a wait for durability.
 using DurableCallback = absl::AnyInvocable<void(const absl::Status&) &&>;
 

@@ -1,9 +1,7 @@
 #include "client/volume/lane_sink.h"
 
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "log/record.h"
 #include "storage/apply.h"
@@ -30,14 +28,6 @@ std::vector<FileId> FilesOf(const Record& record) {
   }
   std::erase(files, kNoFileId);
   return files;
-}
-
-absl::Status NotApplied(const Record& record, const absl::Status& why) {
-  const RecordHeader& header = record.header();
-  return absl::Status(
-      why.code(), absl::StrCat("seq ", header.seq, " (", std::string(OpName(header.op)),
-                               ") could not be applied: ", why.message(),
-                               ". The volume is read-only and keeps its log"));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 """The basis of a benchmark: replicas, a volume, its mount, FUSE programs beside it, and a slow
 disk. It runs in a network namespace of its own, so that ports are always free; loopback costs the
 same there."""
-import contextlib
 import ctypes
 import json
 import os
@@ -11,6 +10,7 @@ from bench import disk
 from bench.networks import Loopback, answers
 from bench.tools import tool
 from harness.image import mounts
+from harness.model_disk import AtOnce
 from harness.proc import Proc, tail
 from harness.run import REPO, HarnessError, binary, current, sh, wait_until
 from harness.volume import Mount, Volume
@@ -141,11 +141,11 @@ class SlowDisk:
         name = "slow%d" % SlowDisk._serial
         self.loop = self.path = self.disk = None
         self.file = os.path.join(current().dir, name + ".img")
-        self._at_once = self.file + ".at-once"
+        self.at_once = AtOnce(self.file + ".at-once")
         try:
             with open(self.file, "xb") as f:
                 f.truncate(size_mb << 20)
-            self.disk = Serving(name + "-disk", [tool("disk_model/disk_model_fs"), "--at-once", self._at_once, *options, self.file])
+            self.disk = Serving(name + "-disk", [tool("disk_model/disk_model_fs"), "--at-once", self.at_once.path, *options, self.file])
             self.loop = sh("losetup", "--find", "--show", "--direct-io=on", os.path.join(self.disk.path, "disk")).stdout.strip()
             self.figures = disk.measure(self.loop, figures_ms)
             with self.at_once():
@@ -161,15 +161,6 @@ class SlowDisk:
         """Drops everything of the file system from memory; nothing may use it."""
         sh("umount", self.path, timeout=600)
         sh("mount", self.loop, self.path)
-
-    @contextlib.contextmanager
-    def at_once(self):
-        with open(self._at_once, "x"):
-            pass
-        try:
-            yield
-        finally:
-            os.unlink(self._at_once)
 
     def close(self):
         if self.path:
