@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "common/bytes.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "recovery/replay/fetch_plan.h"
 #include "recovery/replay/refusal.h"
 #include "recovery/replay/replay_xattrs.h"
 #include "storage/apply.h"
@@ -74,6 +76,50 @@ class WriteRun {
   std::vector<iovec> parts_;
   uint64_t start_ = 0;
   uint64_t bytes_ = 0;
+};
+
+// Has the pages fetched that a file's writes fill in part, a batch or two ahead of the writes. Only
+// time depends on it.
+class Fetches {
+ public:
+  // `fd`: the file, open for writing.
+  Fetches(Backing& backing, int fd, absl::Span<const RecordView* const> ops)
+      : backing_(backing), file_(fd), ops_(ops) {}
+
+  // Is called before operation `next`, with no smaller one later.
+  void Before(size_t next) {
+    while (begun_ < ops_.size() && next >= before_) {
+      const FetchBatch batch = NextFetch(ops_, begun_, kBatchPages);
+      // A page alone is fetched as soon by its write.
+      const bool together = batch.pages.size() > 1 || before_ > 0 ||
+                            (batch.pages.size() == 1 && batch.pages[0].length > Backing::kPageBytes);
+      if (together) Begin(batch);
+      before_ = std::exchange(begun_, batch.end);
+    }
+  }
+
+ private:
+  // Two batches are 32 MiB of memory.
+  static constexpr size_t kBatchPages = 4096;
+
+  void Begin(const FetchBatch& batch) {
+    if (!own_.ok()) {
+      if (tried_) return;
+      tried_ = true;
+      own_ = backing_.Reopen(file_, O_RDONLY | O_NOATIME);
+      if (!own_.ok()) return;  // the writes fetch the pages
+    }
+    for (const PageRange& range : batch.pages) {
+      backing_.BeginFetch(own_->get(), range.offset, range.length);
+    }
+  }
+
+  Backing& backing_;
+  const int file_;
+  const absl::Span<const RecordView* const> ops_;
+  absl::StatusOr<BackingFd> own_ = absl::UnavailableError("not opened");
+  bool tried_ = false;
+  size_t before_ = 0, begun_ = 0;  // ends of the last two batches that were begun
 };
 
 // R58: sets owner and mode of a created object. Its name may have reached the disk without them.
@@ -202,9 +248,11 @@ ReplayResult RunOps(const ReplayContext& context, const ObjectPlan& object, int 
   Backing& backing = *context.backing;
   WriteRun run(context, fd);
   const std::vector<Ends> ends = EndsAfter(object);
+  Fetches fetches(backing, fd, object.ops);
   bool cut = false;
   for (size_t i = 0; i < ends.size(); ++i) {
     const RecordView* record = object.ops[i];
+    fetches.Before(i);
     cut = cut || IsCutOff(*record, ends[i]);
     absl::Status written =
         record->header.op == Op::kWrite ? run.Add(*record, ends[i].data) : run.Flush();

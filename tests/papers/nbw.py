@@ -14,6 +14,7 @@ fetch=blocking; bare ext4 is shown beside it.
 import collections
 import contextlib
 import os
+import random
 import re
 import subprocess
 import sys
@@ -217,10 +218,12 @@ def table_2(count):
 
 
 def recover(mib, applied):
-    """Cuts the power after `mib` MiB of synced writes of parts of cold pages, which were applied before
-    or not. Returns the seconds of salius-recover; the disk takes no time for it."""
+    """Cuts the power after `mib` MiB of synced writes of parts of cold pages, each of another page and
+    in random order, which were applied before or not. Returns the seconds of salius-recover on the
+    hard disk."""
+    writes = (mib << 20) // FIXED_BYTES
     with contextlib.ExitStack() as stack:
-        disk = stack.enter_context(contextlib.closing(ModelDisk("--model", "iops", "--iops", "20", size_mb=4 * mib + 768)))
+        disk = stack.enter_context(contextlib.closing(ModelDisk("--model", "hard-disk", size_mb=4 * mib + 768)))
         with disk.at_once():
             rig = stack.enter_context(contextlib.closing(Rig(
                 2, 2, init_options=("--delta", "2s", "--log-max", "%dMiB" % (4 * mib), "--tau", "600s"),
@@ -230,8 +233,8 @@ def recover(mib, applied):
             disk.image.mount()
             mount = rig.mount(mode="replicated")
         fd = os.open(rig.file("file"), os.O_RDWR)
-        for number in range((mib << 20) // FIXED_BYTES):
-            os.pwrite(fd, bytes(FIXED_BYTES), number * 2 * FIXED_BYTES + 1)
+        for number, page in enumerate(random.Random(5).sample(range(writes), writes)):
+            os.pwrite(fd, bytes(FIXED_BYTES), page * 2 * FIXED_BYTES + 1)
             if number % 256 == 255:
                 os.fsync(fd)
         status = mount.status()
@@ -241,13 +244,14 @@ def recover(mib, applied):
             if applied:
                 mount.wait_status(lambda now: now["applied"] >= status["issued"], DRAIN_S, "everything applied")
             rig.power_cut(also=lambda: os.close(fd))
-            began = time.monotonic()
-            done = rig.volume.recover(timeout=DRAIN_S)
-            took = time.monotonic() - began
-            if done.returncode != 0:
-                raise HarnessError("salius-recover: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+        began = time.monotonic()
+        done = rig.volume.recover(timeout=DRAIN_S)
+        took = time.monotonic() - began
+        if done.returncode != 0:
+            raise HarnessError("salius-recover: exit %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
+        with disk.at_once():
             rig.close()
-            return took
+        return took
 
 
 def recovery(sizes):

@@ -187,6 +187,28 @@ TEST_P(ReplayBackingTest, CutOffAnywhereItEndsInTheSameTree) {
   EXPECT_EQ(std::string(data, 3), "new");
 }
 
+// Otherwise each write would wait for its page alone.
+TEST_P(ReplayBackingTest, PagesAreFetchedBeforeTheFirstWrite) {
+  if (!in_memory()) GTEST_SKIP() << "the pages in memory are the kernel's";
+  constexpr uint64_t kPage = Backing::kPageBytes;
+  auto& memory = dynamic_cast<MemoryBacking&>(backing());
+  const std::string old(6 * kPage, 'o');
+  File("f", 50, old);
+  s_.Write(50, 4 * kPage + 1, "later");
+  s_.Write(50, 1, "first");
+  s_.Write(50, 2 * kPage, std::string(kPage, 'w'));
+  memory.DropAllPages();
+  memory.FailNth(MemoryBacking::Call::kWrite, 1, EIO);
+  EXPECT_EQ(Errno(Run()), EIO);
+  const BackingFd fd = Open("f", O_RDONLY);
+  for (const uint64_t page : {0, 4}) {
+    EXPECT_TRUE(memory.ArePagesCached(fd.get(), page * kPage, kPage)) << page;
+  }
+  for (const uint64_t page : {1, 2, 3, 5}) {
+    EXPECT_FALSE(memory.ArePagesCached(fd.get(), page * kPage, kPage)) << page;
+  }
+}
+
 SALIUS_IN_EVERY_WORLD(ReplayBackingTest);
 
 }  // namespace
