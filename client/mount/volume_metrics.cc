@@ -44,7 +44,8 @@ std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
   out.AddCounter("salius_volume_fetched_pages_total", "Pages that workers fetched for writes.",
                  lanes.fetched_pages);
   out.AddCounter("salius_volume_elided_pages_total",
-                 "Pages that need not be fetched: filled by later writes, or cut off.",
+                 "Pages that need not be fetched: filled by later writes, cut off, or of removed "
+                 "files.",
                  lanes.elided_pages);
   for (const ReplicaReport& replica : status.replicas) {
     const MetricLabels labels{{"replica", replica.address}};

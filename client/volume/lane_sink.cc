@@ -30,6 +30,16 @@ std::vector<FileId> FilesOf(const Record& record) {
   return files;
 }
 
+// Returns the file from which a name record takes a name.
+FileId LosesAName(const Record& record) {
+  const RecordHeader& header = record.header();
+  if (header.op == Op::kUnlink) return header.file_id;
+  if (header.op != Op::kRename) return kNoFileId;
+  const absl::StatusOr<RenameBody> rename = RenameBody::Decode(record.body());
+  SALIUS_CHECK_OK(rename) << "our own record";
+  return rename->other;
+}
+
 }  // namespace
 
 LaneSink::LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
@@ -96,16 +106,37 @@ absl::StatusOr<bool> LaneSink::TakeOther(const RecordRef& record) {
   if (op == Op::kCancel) return false;  // it changes no file
   const std::vector<FileId> files = FilesOf(*record);
   const bool name = IsNameOp(op);
-  Lanes::Ready ready;
   {
     absl::MutexLock lock(&mu_);
     bool depends = name && lanes_.has_names();
     for (const FileId file : files) depends |= lanes_.Has(file);
     if (!depends) return false;
-    lanes_.AddBarrier(record, files, name, ready);
+  }
+  const FileId removed = GiveUp(*record);
+  Lanes::Ready ready;
+  {
+    absl::MutexLock lock(&mu_);
+    lanes_.AddBarrier(record, files, name, removed, ready);
+    NoteBusy();
   }
   Run(ready);
   return true;
+}
+
+FileId LaneSink::GiveUp(const Record& record) {
+  // A removal that a caller waits for may be refused.
+  const FileId file = record.result() == nullptr ? LosesAName(record) : kNoFileId;
+  if (file == kNoFileId) return kNoFileId;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!lanes_.Has(file)) return kNoFileId;
+  }
+  const PinnedNode node = table_.Find(file);
+  if (!node || !node->is_regular()) return kNoFileId;
+  absl::MutexLock lock(&node->state);
+  if (node->seen_records().removal_seq != record.seq() || node->handles > 0) return kNoFileId;
+  node->given_up = true;
+  return file;
 }
 
 void LaneSink::Run(const Lanes::Ready& ready) {

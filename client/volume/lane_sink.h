@@ -68,6 +68,9 @@ class LaneSink final : public ApplySink {
   absl::StatusOr<bool> TakeWrites(absl::Span<const RecordRef> writes);
   // Puts another record into lanes if one that it depends on is there.
   absl::StatusOr<bool> TakeOther(const RecordRef& record);
+  // Returns the file that can never be read again once the record, its last name's removal, is
+  // applied, and has no handle opened on it from now on; kNoFileId: there is none.
+  FileId GiveUp(const Record& record) ABSL_LOCKS_EXCLUDED(mu_);
   // Has the tasks run, without the lock.
   void Run(const Lanes::Ready& ready) ABSL_LOCKS_EXCLUDED(mu_);
   void RunTask(Lanes::Task& task) ABSL_LOCKS_EXCLUDED(mu_);

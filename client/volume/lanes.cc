@@ -134,7 +134,7 @@ void Lanes::AddWrite(RecordRef record, bool put_off, Ready& ready) {
   Settle(*task, ready);
 }
 
-void Lanes::TakeOver(Task& truncation, FileId file, uint64_t size, Ready& ready) {
+void Lanes::TakeOver(Task& barrier, FileId file, uint64_t size, Ready& ready) {
   std::vector<Task*> dropped;
   for (Task* const task : files_[file].tasks) {
     if (task->barrier || task->state == Task::State::kBegun) continue;
@@ -149,15 +149,15 @@ void Lanes::TakeOver(Task& truncation, FileId file, uint64_t size, Ready& ready)
       put_off_.erase(task->number);
       put_off_bytes_ -= task->extents.bytes();
     }
-    truncation.records.insert(truncation.records.end(), task->records.begin(),
-                              task->records.end());
+    barrier.records.insert(barrier.records.end(), task->records.begin(), task->records.end());
     Unlink(*task, ready);
   }
-  std::sort(truncation.records.begin(), truncation.records.end(),
+  std::sort(barrier.records.begin(), barrier.records.end(),
             [](const RecordRef& a, const RecordRef& b) { return a->seq() < b->seq(); });
 }
 
-void Lanes::AddBarrier(RecordRef record, std::vector<FileId> files, bool name, Ready& ready) {
+void Lanes::AddBarrier(RecordRef record, std::vector<FileId> files, bool name, FileId removed,
+                       Ready& ready) {
   Task& task = *NewTask();
   task.barrier = true;
   std::sort(files.begin(), files.end());
@@ -167,6 +167,7 @@ void Lanes::AddBarrier(RecordRef record, std::vector<FileId> files, bool name, R
   if (header.op == Op::kTruncate && Has(header.file_id)) {
     TakeOver(task, header.file_id, header.arg0, ready);
   }
+  if (removed != kNoFileId && Has(removed)) TakeOver(task, removed, 0, ready);
   if (name) {
     if (last_name_ != nullptr) WaitFor(task, *last_name_);
     last_name_ = &task;

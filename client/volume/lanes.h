@@ -10,7 +10,8 @@
 //   for all earlier tasks of the files that it touches, and all later ones of these wait for it.
 //   Barriers of names also keep the order of their records.
 // - A truncation takes over the writes of its file that have not begun and lie behind the new end:
-//   their pages need not be fetched. They count as applied when the truncation is.
+//   their pages need not be fetched. They count as applied when the truncation is. So does the
+//   removal of a file that cannot be read any more, with all its writes that have not begun.
 // - A task may be put off: it runs when a caller hurries it, when a barrier waits for it, or when
 //   its writes fill all their pages, so that nothing need be fetched.
 //
@@ -84,8 +85,10 @@ class Lanes {
   using Ready = std::vector<Task*>;
   // Adds a write. `put_off`: it runs when it is hurried.
   void AddWrite(RecordRef record, bool put_off, Ready& ready);
-  // Adds any other record. `files`: those that it touches; `name`: it changes names.
-  void AddBarrier(RecordRef record, std::vector<FileId> files, bool name, Ready& ready);
+  // Adds any other record. `files`: those that it touches; `name`: it changes names; `removed`: the
+  // file whose data it makes useless, or kNoFileId.
+  void AddBarrier(RecordRef record, std::vector<FileId> files, bool name, FileId removed,
+                  Ready& ready);
   // Ends a task whose records were applied.
   void Finish(Task& task, Ready& ready);
   // Begins what was put off and has a record up to `seq`, now and later.
@@ -114,7 +117,8 @@ class Lanes {
   void HurryTask(Task& task, Ready& ready);
   // Takes a task out of the order. Tasks that waited for it may run.
   void Unlink(Task& task, Ready& ready);
-  void TakeOver(Task& truncation, FileId file, uint64_t size, Ready& ready);
+  // Has a barrier take over the writes of a file that have not begun and lie behind `size`.
+  void TakeOver(Task& barrier, FileId file, uint64_t size, Ready& ready);
   static bool IsPartial(const Task& task, uint64_t page);
 
   std::map<const Task*, std::unique_ptr<Task>> tasks_;

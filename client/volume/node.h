@@ -170,6 +170,9 @@ class Node {
   bool dropping_link ABSL_GUARDED_BY(state) = false;  // it is just being removed
   // No name is left: changes go straight through, nothing is logged.
   bool orphan ABSL_GUARDED_BY(state) = false;
+  // Its last name is being removed, and data was given up that no handle could read: it cannot be
+  // opened any more (LaneSink).
+  bool given_up ABSL_GUARDED_BY(state) = false;
 
  private:
   friend class NodeTable;

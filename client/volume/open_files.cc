@@ -57,7 +57,7 @@ absl::StatusOr<Handle*> OpenFiles::OpenChecked(Node& node, int flags, uid_t open
   if (!node.is_regular()) return ErrnoStatus(ENXIO, "open");
   auto handle = std::make_unique<Handle>(node, flags);
   if (handle->writable()) SALIUS_RETURN_IF_ERROR(health_.Names());
-  Add(*handle);
+  SALIUS_RETURN_IF_ERROR(Add(*handle));
   absl::Status opened = OpenBacking(*handle, opener);
   if (opened.ok() && (flags & O_TRUNC) != 0 && handle->writable())
     opened = files_.Truncate(node, 0);
@@ -76,14 +76,16 @@ absl::StatusOr<Handle*> OpenFiles::OpenDir(Node& node, uid_t opener) {
                           backing_.OpenAt(node.path_fd.get(), ".", O_RDONLY | O_DIRECTORY | atime));
   auto handle = std::make_unique<Handle>(node, O_RDONLY | O_DIRECTORY);
   handle->fd = file_fds_.Share(std::move(fd), FileFds::Kind::kDir, opener);
-  Add(*handle);
+  SALIUS_RETURN_IF_ERROR(Add(*handle));
   return handle.release();
 }
 
-void OpenFiles::Add(Handle& handle) {
-  table_.Pin(handle.node);
+absl::Status OpenFiles::Add(Handle& handle) {
   absl::MutexLock lock(&handle.node.state);
+  if (handle.node.given_up) return ErrnoStatus(ESTALE, "open");
+  table_.Pin(handle.node);
   ++handle.node.handles;
+  return absl::OkStatus();
 }
 
 absl::Status OpenFiles::OpenBacking(Handle& handle, uid_t opener) {

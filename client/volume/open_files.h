@@ -46,7 +46,7 @@ class OpenFiles {
   absl::Status CheckRoom(uid_t opener);
 
   // Opens a regular file. `flags` are open(2)'s; O_SYNC and O_DSYNC make every write of the handle
-  // wait.
+  // wait. ESTALE when the last name has been removed meanwhile, and nothing had the file open.
   absl::StatusOr<Handle*> Open(Node& node, int flags, uid_t opener = FileFds::kRoot);
   // Opens it after CheckRoom.
   absl::StatusOr<Handle*> OpenChecked(Node& node, int flags, uid_t opener);
@@ -62,7 +62,8 @@ class OpenFiles {
  private:
   // Returns ENFILE, and logs why once.
   absl::Status NoRoom(uid_t opener);
-  void Add(Handle& handle);
+  // Counts the handle. ESTALE when the file was removed and its data given up.
+  absl::Status Add(Handle& handle);
   absl::Status OpenBacking(Handle& handle, uid_t opener);
 
   Backing& backing_;

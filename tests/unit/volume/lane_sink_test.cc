@@ -203,6 +203,105 @@ TEST_F(LaneSinkTest, TruncationElidesTheWritesBehindItsEnd) {
   volume->open_files().Release(file);
 }
 
+TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
+  early = true;
+  MakeWith(FetchMode::kLazy);
+  for (const bool renamed_over : {false, true}) {
+    SCOPED_TRACE(renamed_over);
+    const std::string name = renamed_over ? "f" : "g";
+    const uint64_t elided = volume->lanes().figures().elided_pages;
+    Handle* const file = ColdFile(name);
+    Handle* const other = Create(name + ".new");
+    Write(file, 10, "gone");
+    Write(file, 2 * kPage + 10, "gone");
+    volume->open_files().Release(file);
+    volume->open_files().Release(other);
+    GiveAll();
+    const auto found = volume->names().Lookup(root(), name);
+    SALIUS_CHECK_OK(found);
+    const uint64_t reads = memory->calls(MemoryBacking::Call::kRead);
+    if (renamed_over) {
+      SALIUS_CHECK_OK(volume->names().Rename(root(), name + ".new", root(), name, 0));
+    } else {
+      SALIUS_CHECK_OK(volume->names().Unlink(root(), name));
+    }
+    GiveAll();
+    EXPECT_EQ(volume->lanes().figures().elided_pages, elided + 2);
+    EXPECT_LT(fake().watermarks().applied, fake().watermarks().issued);
+    // The kernel may still know the file, but nothing may read it.
+    EXPECT_EQ(Errno(volume->open_files().Open(*found->node, O_RDONLY)), ESTALE);
+    EXPECT_TRUE(queue_.Do());  // the removal
+    GiveAll();
+    EXPECT_EQ(fake().watermarks().applied, fake().watermarks().issued);
+    EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads);
+    EXPECT_EQ(volume->patch_memory().used(), 0u);
+    EXPECT_EQ(memory->StatAt(backing_root(), name).ok(), renamed_over);
+    volume->names().Forget(*found->node, 1);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+  }
+}
+
+TEST_F(LaneSinkTest, UnlinkedFileThatIsOpenKeepsItsData) {
+  early = true;
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f");
+  Write(file, 10, "kept");
+  GiveAll();
+  SALIUS_CHECK_OK(volume->names().Unlink(root(), "f"));
+  GiveAll();
+  while (queue_.Do()) {
+  }
+  GiveAll();
+  EXPECT_EQ(fake().watermarks().applied, fake().watermarks().issued);
+  EXPECT_EQ(Read(file, 8, 8), "ookeptoo");
+  EXPECT_EQ(volume->lanes().figures().elided_pages, 0u);
+  volume->open_files().Release(file);
+}
+
+TEST_F(LaneSinkTest, FileWithAnotherNameKeepsItsData) {
+  early = true;
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f");
+  SALIUS_CHECK_OK(volume->names().Link(file->node, root(), "g"));
+  SALIUS_CHECK_OK(volume->stream().Checkpoint());
+  Cool("f");
+  Write(file, 10, "kept");
+  volume->open_files().Release(file);
+  GiveAll();
+  SALIUS_CHECK_OK(volume->names().Unlink(root(), "f"));
+  SALIUS_CHECK_OK(volume->stream().Checkpoint());
+  EXPECT_EQ(OnDisk("g").substr(8, 8), "ookeptoo");
+  EXPECT_EQ(volume->lanes().figures().elided_pages, 0u);
+}
+
+TEST_F(LaneSinkTest, StatDoesNotWaitForThePagesOfItsFile) {
+  for (const FetchMode mode : {FetchMode::kAsyncBg, FetchMode::kLazy}) {
+    SCOPED_TRACE(FetchModeText(mode));
+    QueueWorkers queue;
+    fetch = mode;
+    workers = &queue;
+    Make();
+    fake().do_work = [&] { return queue.Do(); };
+    Handle* const file = ColdFile("f");
+    Write(file, 3 * kPage + 10, std::string(kPage, 'x'));
+    const size_t begun = mode == FetchMode::kLazy ? 0 : 1;
+    bool provisional = false;
+    const auto attr = volume->attrs().GetAttr(file->node, &provisional);
+    SALIUS_CHECK_OK(attr);
+    EXPECT_EQ(queue.waiting(), begun);  // it was given to the sink
+    EXPECT_TRUE(provisional);
+    EXPECT_EQ(attr->st_size, 4 * kPage + 10);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    provisional = false;
+    const auto settled = volume->attrs().GetAttr(file->node, &provisional);
+    SALIUS_CHECK_OK(settled);
+    EXPECT_FALSE(provisional);
+    EXPECT_EQ(settled->st_size, 4 * kPage + 10);
+    volume->open_files().Release(file);
+    VolumeFixture::TearDown();
+  }
+}
+
 TEST_F(LaneSinkTest, LazyFetchIsElidedWhenThePageIsFilled) {
   MakeWith(FetchMode::kLazy);
   Handle* const file = ColdFile("f");
