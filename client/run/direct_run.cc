@@ -170,7 +170,6 @@ absl::StatusOr<int> RunChild(Starter& starter, ChildOptions options, const std::
   return AwaitCommand(*child);
 }
 
-absl::Status RecoverBefore(VolumeDir& dir, bool refuse) {
 absl::Status RecoverBefore(VolumeDir& dir, bool refuse, std::shared_ptr<Credentials> keys) {
   SALIUS_ASSIGN_OR_RETURN(const std::optional<RecoveryReport> report,
                           RecoverIfOpen(dir, refuse ? "--recover refuse" : "", std::move(keys)));
