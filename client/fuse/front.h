@@ -75,13 +75,15 @@ struct OpenDirectory {
 
 // The parts of a front on a mount with commit=external.
 struct ExternalFront {
-  ExternalFront(RecordStream& stream, const gate::Page& page, gate::Insiders& inside,
+  ExternalFront(RecordStream& stream, gate::Page& gate_page, gate::Insiders& inside,
                 HeldAnswers::LastChange last_change, std::string path)
-      : held(stream, page, inside, std::move(last_change)),
+      : held(stream, gate_page, inside, std::move(last_change)),
+        page(gate_page),
         insiders(inside),
         gate_path(std::move(path)) {}
 
   HeldAnswers held;
+  gate::Page& page;
   gate::Insiders& insiders;
   const std::string gate_path;  // of the gate socket
 };
@@ -165,6 +167,11 @@ class Front {
     if (file.early.load(std::memory_order_relaxed) && !MayReturnEarly(file, tid)) {
       file.early.store(false, std::memory_order_relaxed);
     }
+  }
+  // Tells gated processes that a file may get a shared map that is stored into. To be called before
+  // the answer with which it may.
+  void CountMapped() {
+    if (external_ != nullptr) external_->page.CountMapped();
   }
   // Returns for how many seconds the kernel may keep a name or attributes.
   double CacheSeconds() const;

@@ -43,7 +43,7 @@ void Read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, fuse_file_i
   Handle* const file = FileOf(req, fi);
   if (file == nullptr) return;
   // The kernel names the owner of locks when it reads past its cache, and not when it fills pages.
-  if (fi->lock_owner == 0) Front::StateOf(*node).NoteFill();
+  if (fi->lock_owner == 0 && Front::StateOf(*node).NoteFill()) front.CountMapped();
   const absl::Status status =
       front.volume().files().Read(*file, static_cast<uint64_t>(offset), size, &buffer);
   if (!status.ok()) {
@@ -179,6 +179,7 @@ uint32_t Front::GrantOpen(Node& node, uint64_t nodeid, int flags) {
       (map_direct_.load(std::memory_order_relaxed) && (IsSync(bits) || (flags & O_DIRECT) != 0));
   OpenState state = StateOf(node);
   const OpenState::Grant grant = state.Open(wants_direct, ReadsAndWrites(bits));
+  if (grant.newly_mapped) CountMapped();
   // From now on a map may be stored into, so the kernel must ask for the blocks again.
   if (ReadsAndWrites(bits) && state.looked_sparse()) ForgetAttr(nodeid);
   // Writes of one file may come in parallel: the volume orders them under the node's lock.
@@ -286,7 +287,7 @@ void Front::RawWrite(const RawRequest& request) {
     }
   }
   const bool sync = !from_cache && IsSync(in->flags);
-  CheckEarly(*file, request.header().pid);
+  if (sync || file->contract() == Contract::kDurable) CheckEarly(*file, request.header().pid);
   const Stopwatch watch;
   const absl::StatusOr<Ticket> ticket = volume_.files().StartWrite(
       *file, in->offset, std::string_view(reinterpret_cast<const char*>(data.data()), in->size),

@@ -39,6 +39,7 @@ class OpenState {
   struct Grant {
     bool direct = false;
     bool keep_cache = false;
+    bool newly_mapped = false;  // MayHaveDirtyPages from now on, and not before
   };
 
   explicit OpenState(std::atomic<uint64_t>& word) : word_(word) {}
@@ -56,7 +57,9 @@ class OpenState {
       }
     } while (!word_.compare_exchange_weak(old, next, std::memory_order_acq_rel));
     const bool direct = (next & kDirect) != 0;
-    return {.direct = direct, .keep_cache = !direct && (next & kSuspect) == 0};
+    return {.direct = direct,
+            .keep_cache = !direct && (next & kSuspect) == 0,
+            .newly_mapped = MayBeDirty(next) && !MayBeDirty(old)};
   }
 
   // Counts one close of a file that was opened with the same `reads_and_writes`.
@@ -74,8 +77,11 @@ class OpenState {
   }
 
   // Notes that the kernel fills pages by this request. To be called before the file is read.
-  void NoteFill() {
-    if (Has(kDirect)) Set(kFilled);
+  // Returns whether MayHaveDirtyPages from now on, and not before.
+  bool NoteFill() {
+    if (!Has(kDirect) || Has(kFilled)) return false;
+    const uint64_t old = word_.fetch_or(kFilled, std::memory_order_acq_rel);
+    return MayBeDirty(old | kFilled) && !MayBeDirty(old);
   }
   // Returns whether the page cache may hold bytes that a write past it has replaced, which the
   // kernel does not drop alone. To be called after the write.
@@ -87,8 +93,7 @@ class OpenState {
   // Returns whether the kernel may hold pages that are newer than the file: a shared map needs a
   // handle that reads and writes. A cached phase may have kept pages of the one before.
   bool MayHaveDirtyPages() const {
-    const uint64_t word = word_.load(std::memory_order_acquire);
-    return word >= kOneReadWrite && ((word & kDirect) == 0 || (word & kFilled) != 0);
+    return MayBeDirty(word_.load(std::memory_order_acquire));
   }
 
   void NoteSparse() { Set(kSparse); }
@@ -119,6 +124,9 @@ class OpenState {
   static constexpr uint64_t kNewMode = uint64_t{1} << 38;
   static constexpr uint64_t kOneReadWrite = uint64_t{1} << 40;
 
+  static bool MayBeDirty(uint64_t word) {
+    return word >= kOneReadWrite && ((word & kDirect) == 0 || (word & kFilled) != 0);
+  }
   bool Has(uint64_t bit) const { return (word_.load(std::memory_order_acquire) & bit) != 0; }
   // Sets a bit. A look is cheaper than a change, and nearly always enough.
   void Set(uint64_t bit) {

@@ -153,6 +153,11 @@ void Leave(Joined& joined) {
   joined.connection = -1;
 }
 
+bool IsRegistered(const Joined& joined) {
+  return joined.page->failed.load(std::memory_order_acquire) == 0 && IsOurs(joined) &&
+         !HungUp(joined.connection);
+}
+
 int EndEarly(const Joined& joined) {
   const Await end{kEndEarly};
   if (!IsOurs(joined)) return ENOTCONN;

@@ -33,6 +33,10 @@ void Leave(Joined& joined);
 // Returns whether an output may be made now. Makes no system call.
 inline bool MayOutput(const Joined& joined) { return joined.page->AwaitedByOutput() == 0; }
 
+// Returns whether this process is registered still, and its volume has not failed. Makes two system
+// calls.
+bool IsRegistered(const Joined& joined);
+
 // Ends early return for all processes of the session (kEndEarly). Returns 0 when the daemon has done
 // it; EPIPE: the connection has ended; ENOTCONN: the program has closed it. Waits for a daemon that
 // does not answer.

@@ -58,7 +58,8 @@ int MountGates::Register(size_t mount) {
 
 void MountGates::AfterFork() {
   // Where it fails, the parent's connection and page still serve for waiting.
-  for (size_t i = 0; i < count_; ++i) static_cast<void>(Register(i));
+  outside_ = false;
+  for (size_t i = 0; i < count_; ++i) outside_ |= Register(i) != 0;
 }
 
 bool MountGates::Owns(int fd) const {
@@ -68,11 +69,24 @@ bool MountGates::Owns(int fd) const {
   return false;
 }
 
-bool MountGates::IsMount(uint64_t device) const {
-  for (size_t i = 0; i < count_; ++i) {
-    if (shared_->mounts[i].device == device) return true;
-  }
-  return false;
+size_t MountGates::Find(uint64_t device) const {
+  size_t mount = 0;
+  while (mount < count_ && shared_->mounts[mount].device != device) ++mount;
+  return mount;
+}
+
+bool MountGates::IsMount(uint64_t device) const { return Find(device) < count_; }
+
+uint32_t MountGates::Mapped(uint64_t device) const {
+  const size_t mount = Find(device);
+  if (mount == count_) return 0;
+  const uint32_t mapped = joined_[mount].page->mapped.load(std::memory_order_acquire);
+  return mapped == kUncounted ? 0 : mapped;
+}
+
+bool MountGates::Registered(uint64_t device) const {
+  const size_t mount = Find(device);
+  return mount < count_ && !outside_ && IsRegistered(joined_[mount]);
 }
 
 bool MountGates::Pending() const {

@@ -67,6 +67,11 @@ class MountGates final : public Gate {
   bool IsMount(uint64_t device) const;
   // Returns whether synchronous calls may return early now.
   bool Early() const { return shared_->early_end.load() == 0; }
+  // Returns Page::mapped of the mount with this device; 0: it does not count, or there is none.
+  uint32_t Mapped(uint64_t device) const;
+  // Returns whether this process is registered at the mount with this device, whose volume has not
+  // failed.
+  bool Registered(uint64_t device) const;
 
   bool Pending() const override;
   int Await() override;
@@ -83,10 +88,13 @@ class MountGates final : public Gate {
  private:
   // Registers at the gate of one mount, in the place of what was there.
   int Register(size_t mount);
+  // Returns the number of the mount with this device; count_: there is none.
+  size_t Find(uint64_t device) const;
 
   Shared* shared_ = nullptr;
   size_t count_ = 0;
   bool first_ = false;  // no program can close the connections of this process
+  bool outside_ = false;  // a child of fork(2) that could not register: it uses its parent's
   Joined joined_[kMostMounts];
 };
 

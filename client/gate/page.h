@@ -21,6 +21,7 @@ namespace salius::gate {
 inline constexpr uint64_t kPageMagic = 0x3145544147414C53;  // "SLAGATE1"
 inline constexpr uint32_t kPageVersion = 1;
 inline constexpr size_t kPageBytes = 4096;
+inline constexpr uint32_t kUncounted = UINT32_MAX;  // of Page::mapped
 
 struct Page {
   uint64_t magic = kPageMagic;
@@ -32,11 +33,22 @@ struct Page {
   // A futex word: it changes, and its sleepers are woken, when a record that an output waits for
   // has become durable, or never will.
   std::atomic<uint32_t> news{0};
+  // It changes before the kernel gets an answer with which a file may get pages there that are newer
+  // than the daemon's (a shared map). A grant of early return from before the change has ended. 0: the
+  // daemon does not count; kUncounted: the count has reached its end, and stays.
+  std::atomic<uint32_t> mapped{1};
+  uint32_t reserved_too = 0;
 
   // Stores the marks of the session.
   void Store(uint64_t issued_now, uint64_t durable_now) {
     issued.store(issued_now, std::memory_order_release);
     durable.store(durable_now, std::memory_order_release);
+  }
+  void CountMapped() {
+    uint32_t now = mapped.load(std::memory_order_relaxed);
+    while (now != kUncounted &&
+           !mapped.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+    }
   }
   // Returns the last record that an output made now shows, if that is not durable; 0: it may be
   // made.
@@ -45,8 +57,9 @@ struct Page {
     return durable.load(std::memory_order_acquire) >= upto ? 0 : upto;
   }
 };
-static_assert(sizeof(Page) == 40 && offsetof(Page, issued) == 16 && offsetof(Page, durable) == 24 &&
-              offsetof(Page, failed) == 32 && offsetof(Page, news) == 36);
+static_assert(sizeof(Page) == 48 && offsetof(Page, issued) == 16 && offsetof(Page, durable) == 24 &&
+              offsetof(Page, failed) == 32 && offsetof(Page, news) == 36 &&
+              offsetof(Page, mapped) == 40);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 }  // namespace salius::gate

@@ -36,6 +36,8 @@ struct Descriptor {
   direct::File file;
 
   bool tracked() const { return state == State::kTracked; }
+  // With kMounted: what Files::AskEarly granted, in the place of a tracked file.
+  uint64_t grant() const { return static_cast<uint64_t>(file.tag) << 32 | file.index; }
 };
 
 class Descriptors {

@@ -186,8 +186,24 @@ void Library::BeforeKernelSyncs(int fd) {
   if (!on() || Borrowed()) return;
   const Descriptor known = descriptors_.Get(fd);
   if (known.state != Descriptor::State::kMounted || (known.marks & Descriptor::kAsked) != 0) return;
-  files_->AskEarly(fd);
-  descriptors_.Set(fd, known.state, {}, known.marks | Descriptor::kAsked);
+  SetGrant(fd, known, files_->AskEarly(fd));
+}
+
+bool Library::SyncsEarly(int fd) {
+  BeforeKernelSyncs(fd);
+  if (!on() || Borrowed()) return false;
+  const Descriptor known = descriptors_.Get(fd);
+  if (known.state != Descriptor::State::kMounted || known.grant() == 0) return false;
+  if (files_->SyncsEarly(fd, known.grant())) return true;
+  // It may have ended. After a refusal the library does not ask again.
+  const uint64_t again = files_->AskEarly(fd);
+  SetGrant(fd, known, again);
+  return files_->SyncsEarly(fd, again);
+}
+
+void Library::SetGrant(int fd, const Descriptor& known, uint64_t grant) {
+  const direct::File word{static_cast<uint32_t>(grant), static_cast<uint32_t>(grant >> 32)};
+  descriptors_.Set(fd, known.state, word, known.marks | Descriptor::kAsked);
 }
 
 void Library::Opened(int fd, int flags, bool made) {

@@ -45,6 +45,9 @@ class Library {
   // A synchronous call on `fd` is to be made by the kernel. Asks for early return where that may be
   // granted, once for each descriptor. errno stays.
   void BeforeKernelSyncs(int fd);
+  // Returns whether a sync of `fd`, a file of a mount, has returned early: the kernel need not make
+  // it. Asks as BeforeKernelSyncs does. errno stays.
+  bool SyncsEarly(int fd);
 
   // Returns what `fd` is. A descriptor seen for the first time is registered; it is uncovered when
   // it is writable, since other processes may have it too.
@@ -89,6 +92,8 @@ class Library {
 
  private:
   Descriptor Resolve(int fd);
+  // Stores what AskEarly returned for `fd`, which was `known`.
+  void SetGrant(int fd, const Descriptor& known, uint64_t grant);
   Descriptor Register(int fd, int flags, bool made, uint8_t marks);
   // Lets the kernel forget that `fd` is synchronous. Returns the marks for it; 0 when it could not.
   uint8_t TakeSync(int fd, int flags);

@@ -24,14 +24,31 @@ class MountedFiles final : public direct::Files {
     return LookAt(fd, &seen) && gates_.IsMount(seen.device);
   }
   bool IsMount(uint64_t device) const override { return gates_.IsMount(device); }
-  void AskEarly(int fd) override {
-    const uint32_t on = 1;
+  uint64_t AskEarly(int fd) override {
+    Seen seen;
     // Refused: its synchronous calls wait.
-    if (gates_.Early()) Raw(SYS_ioctl, fd, SALIUS_IOC_EARLY, &on);
+    if (!gates_.Early() || !LookAt(fd, &seen)) return 0;
+    const uint32_t mapped = gates_.Mapped(seen.device);  // before the daemon looks
+    const uint32_t on = 1;
+    if (Raw(SYS_ioctl, fd, SALIUS_IOC_EARLY, &on) != 0 || mapped == 0) return 0;
+    return GrantOf(seen.inode, mapped);
   }
-  // The kernel then syncs the directory; its handle is asked for each time.
+  // The daemon would have nothing to do but answer: what the file shows is in records already, and
+  // the gates wait for these. It has not told of a shared map since it granted this.
+  bool SyncsEarly(int fd, uint64_t grant) const override {
+    Seen seen;
+    if (grant == 0 || !gates_.Early() || !LookAt(fd, &seen)) return false;
+    const uint32_t mapped = gates_.Mapped(seen.device);
+    return mapped != 0 && grant == GrantOf(seen.inode, mapped) && gates_.Registered(seen.device);
+  }
+  // A directory has no shared maps, and needs no grant.
   bool OweDirectory(int fd) override {
-    if (IsOfVolume(fd)) AskEarly(fd);
+    Seen seen;
+    if (!LookAt(fd, &seen) || !S_ISDIR(seen.mode) || !gates_.IsMount(seen.device)) return false;
+    const long flags = Raw(SYS_fcntl, fd, F_GETFL);
+    if (flags < 0 || (flags & O_PATH) != 0) return false;
+    if (gates_.Early() && gates_.Registered(seen.device)) return true;
+    AskEarly(fd);
     return false;
   }
   void AfterFork() override { gates_.AfterFork(); }
@@ -50,6 +67,12 @@ class MountedFiles final : public direct::Files {
   int AwaitTicket(uint64_t, int64_t) override { return 0; }
   direct::Watermarks Marks() const override { return {}; }
   int SyncAll() override { return 0; }  // the kernel's sync(2) follows
+
+  // Returns the grant for a file, at a count of Page::mapped. It names the file, since a program that
+  // closes descriptors past the library may have another one there.
+  static uint64_t GrantOf(uint64_t inode, uint32_t mapped) {
+    return (inode ^ inode >> 32) << 32 | mapped;
+  }
 
  private:
   gate::MountGates gates_;

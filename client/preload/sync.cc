@@ -16,7 +16,10 @@ namespace {
 int SyncDescriptor(int fd, bool data_only, int (*real)(int)) {
   if (!library.on()) return real(fd);
   const Descriptor descriptor = library.Look(fd);
-  library.BeforeKernelSyncs(fd);
+  if (library.SyncsEarly(fd)) {
+    if (!Section::Inside()) pthread_testcancel();
+    return 0;
+  }
   if (library.Passes(fd)) return real(fd);
   if (!descriptor.tracked()) return library.files().OweDirectory(fd) ? 0 : real(fd);
   if (!Section::Inside()) pthread_testcancel();

@@ -258,6 +258,40 @@ class Gated(MountCase):
         self.assertEqual(run.popen.stdout.readline(), "shown\n")
         self.end(run)
 
+    def test_syncs_make_no_request(self):
+        run = self.python("d = os.open(os.path.dirname(sys.argv[1]), os.O_RDONLY)\n"
+                          "save(b'x'); ready(); os.fsync(fd); os.fdatasync(fd); os.fsync(d); name(15, b'synced')\n"
+                          "sys.stdin.readline()", self.rig_.file("f"))
+        self.await_ready(run)
+        daemon = self.rig_.mount_.proc
+        daemon.stop()
+        try:
+            self.go(run)
+            self.await_name(run, "synced")
+        finally:
+            daemon.cont()
+        self.end(run)
+
+    def test_syncs_wait_once_a_process_outside_maps_the_file(self):
+        """The grant was given before: the daemon must tell the process of the map."""
+        run = self.python("os.pwrite(fd, bytes(4096), 0); os.fsync(fd); ready()\n"
+                          "os.fsync(fd); name(15, b'synced'); sys.stdin.readline()")
+        self.await_ready(run)
+        self.rig_.mount_.wait_status(lambda s: s["durable"] == s["issued"], 60, "all durable")
+        agent = self.own(Agent(os.path.join(tempfile.mkdtemp(dir=current().dir), "agent.log")))
+        agent.ask("files.update(f=os.open(%r, os.O_RDWR))" % self.rig_.file("f"))
+        agent.ask("files.update(map=mmap.mmap(files['f'], 4096))")
+        agent.ask("files['map'].write(b'stored')")
+        self.stop_replicas()
+        self.go(run)
+        wait_until(self.pending, 60, "no record: the sync has not written the page back")
+        time.sleep(HOLD_S)
+        self.assertNotIn("synced", self.names(run))
+        self.assertTrue(self.pending(), "the replicas were to be silent")
+        self.sound()
+        self.await_name(run, "synced")
+        self.end(run)
+
     def test_process_outside_waits_for_what_it_would_see(self):
         run = self.python("ready(); save(b'new'); name(15, b'synced'); sys.stdin.readline()")
         self.await_ready(run)

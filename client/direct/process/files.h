@@ -104,8 +104,19 @@ class Files {
     (void)device;
     return false;
   }
-  // Has the daemon of such a mount let synchronous calls on `fd` return early, if it will.
-  virtual void AskEarly(int fd) { (void)fd; }
+  // Has the daemon of such a mount let synchronous calls on `fd` return early, if it will. Returns
+  // the grant for SyncsEarly; 0: it will not.
+  virtual uint64_t AskEarly(int fd) {
+    (void)fd;
+    return 0;
+  }
+  // Returns whether a sync of `fd` would return early if it were made now, by a grant that AskEarly
+  // gave for it. Then it need not be made. False: ask again. Makes no call to the daemon.
+  virtual bool SyncsEarly(int fd, uint64_t grant) const {
+    (void)fd;
+    (void)grant;
+    return false;
+  }
 
   // Call it in the child after fork(2), before anything else: the child is a process of its own. In
   // a new PID namespace it does not return: it ends the process with exit code 125 and a message.

@@ -102,6 +102,20 @@ TEST_F(OpenStateTest, CachedPhaseMayStoreIntoPagesKeptFromBefore) {
   EXPECT_TRUE(state_.MayHaveDirtyPages());
 }
 
+TEST_F(OpenStateTest, NewlyMappedByTheLaterOfFillAndOpen) {
+  EXPECT_FALSE(state_.Open(true, kReadsAndWrites).newly_mapped);
+  EXPECT_TRUE(state_.NoteFill());
+  EXPECT_FALSE(state_.NoteFill());
+  EXPECT_FALSE(state_.Open(true, kReadsAndWrites).newly_mapped);
+  state_.Close(kReadsAndWrites);
+  state_.Close(kReadsAndWrites);
+  EXPECT_FALSE(state_.Open(true, kReadsOnly).newly_mapped);
+  EXPECT_FALSE(state_.NoteFill());
+  EXPECT_TRUE(state_.Open(true, kReadsAndWrites).newly_mapped);
+  state_.Close(kReadsAndWrites);
+  EXPECT_TRUE(state_.Open(true, kReadsAndWrites).newly_mapped);
+}
+
 TEST_F(OpenStateTest, StoredUntilThePhaseEnds) {
   state_.Open(false, kReadsAndWrites);
   EXPECT_FALSE(state_.stored());
