@@ -195,6 +195,10 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
     volume->last_life_ns = now_ns;
     return volume->log->free_bytes();
   }
+  if (params.existing_only) {
+    return absl::NotFoundError(
+        absl::StrFormat("no session of epoch %d is open here: its memory was lost", params.epoch));
+  }
   const uint64_t memory = params.memory_bytes != 0 ? params.memory_bytes : kDefaultLogMaxBytes;
   SALIUS_ASSIGN_OR_RETURN(const uint32_t grant, Grant(volume, params, memory));
   Promise promise = promises_.Of(params.volume);
@@ -331,8 +335,8 @@ absl::StatusOr<Acceptor::Forgotten> Acceptor::Forget(int64_t now_ns, const Volum
         "%s %d s ago%s: unmount the volume, or let its recovery end, and try again after %d s",
         log != nullptr ? absl::StrFormat("its session of epoch %d was in use", volume->slot.epoch)
                        : absl::StrFormat("a recovery with epoch %d was here", promise.promised),
-        silent_ns / kNanosPerSecond, PeerText(promise.peer).empty() ? ""
-        : absl::StrFormat(" (%s)", PeerText(promise.peer)),
+        silent_ns / kNanosPerSecond,
+        PeerText(promise.peer).empty() ? "" : absl::StrFormat(" (%s)", PeerText(promise.peer)),
         kFreshNs / kNanosPerSecond));
   }
   if (!force && log != nullptr && log->records() > 0) {

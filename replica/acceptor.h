@@ -92,6 +92,7 @@ struct SessionParams {
   uint32_t k = 0;
   uint64_t memory_bytes = 0;  // 0: kDefaultLogMaxBytes
   std::string multicast;
+  bool existing_only = false;  // open no session that is not open already
   PeerId peer{};  // the host that opens the session; zero: unknown, and without a bound
 };
 
@@ -118,7 +119,7 @@ class Acceptor {
   struct Options {
     // Time since the last frame of its session, fence or fetch. 0: never.
     int64_t abandon_after_ns = 0;
-    ForEach for_each = InTurn;  // for the segments of a log that is taken over
+    ForEach for_each = InTurn;      // for the segments of a log that is taken over
     std::vector<Promise> promises;  // the contents of the promise file
     size_t most_promises = kMaxPromises;
     // Share of the slots, of the memory and of the promises that one host may have, in percent (J).
@@ -140,7 +141,7 @@ class Acceptor {
   // Opens a session and returns the bytes that it can store. Errors: INVALID_ARGUMENT (zero volume,
   // epoch, session, base; epoch or base too large; multicast too long), FAILED_PRECONDITION
   // (rule D), ABORTED (the session is open with a larger base), RESOURCE_EXHAUSTED (memory, slots,
-  // promises).
+  // promises), NOT_FOUND (params.existing_only, and it is not open).
   absl::StatusOr<uint64_t> OpenSession(int64_t now_ns, const SessionParams& params);
   struct FenceResult {
     bool accepted = false;
@@ -229,7 +230,7 @@ class Acceptor {
  private:
   struct Volume {
     uint32_t slot_index = 0;
-    VolumeSlot slot;  // its promise is also in promises_, and the same
+    VolumeSlot slot;                 // its promise is also in promises_, and the same
     std::unique_ptr<VolumeLog> log;  // present exactly when slot.epoch != 0
     AgeTracker age{0};
     int64_t last_life_ns = 0;  // start of the time of --abandon-after

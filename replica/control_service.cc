@@ -60,13 +60,15 @@ std::string PeerAddress(const grpc::ServerContext* context) { return CallerOf(co
 }  // namespace
 
 ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop,
-                               Clock& clock, std::string version, bool requires_identity)
+                               Clock& clock, std::string version, bool requires_identity,
+                               SessionKeys* keys)
     : acceptor_(acceptor),
       promises_(promises),
       loop_(loop),
       clock_(clock),
       version_(std::move(version)),
       requires_identity_(requires_identity),
+      keys_(keys),
       host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()) {}
 
@@ -110,8 +112,10 @@ grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
                                          control::OpenSessionResponse* response) {
   if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  return Note(CallKind::kOpen, context, request->volume(), request->epoch(),
-              DoOpen(context, *request, response));
+  grpc::Status status = DoOpen(context, *request, response);
+  // A new key for an open session is no event.
+  if (request->key_only() && status.ok()) return status;
+  return Note(CallKind::kOpen, context, request->volume(), request->epoch(), std::move(status));
 }
 
 grpc::Status ControlService::Fence(grpc::ServerContext* context,
@@ -144,12 +148,62 @@ grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
               DoForget(context, *request, response));
 }
 
+absl::Status ControlService::CheckSealing(const control::OpenSessionRequest& request) const {
+  if (keys_ == nullptr && request.key_only()) {
+    return absl::UnimplementedError("this replica seals no datagrams: give it --keys");
+  }
+  if (keys_ == nullptr || request.has_key() || request.plain()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "this replica (version %s) seals datagrams, and the primary (version %s) offers no key: "
+      "upgrade the primary, and give it keys=",
+      version_,
+      request.version().empty() ? "unknown" : Printable(request.version(), NewLines::kReplace)));
+}
+
+absl::Status ControlService::TakeKey(const VolumeId& volume,
+                                     const control::OpenSessionRequest& request,
+                                     control::OpenSessionResponse* response) {
+  if (keys_ == nullptr) return absl::OkStatus();
+  if (!request.has_key()) {
+    return keys_->TakePlain({volume, request.epoch(), request.session()});
+  }
+  SessionKeys::Offer offer;
+  offer.session = {volume, request.epoch(), request.session()};
+  offer.key_id = request.key().key_id();
+  offer.ack_sender = request.key().ack_sender();
+  if (request.key().record_key().size() != offer.record_key.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "record key of %d bytes, not %d", request.key().record_key().size(), kSealKeyBytes));
+  }
+  std::memcpy(offer.record_key.data(), request.key().record_key().data(), kSealKeyBytes);
+  SALIUS_ASSIGN_OR_RETURN(const SealKey ack_key, keys_->Take(offer));
+  response->set_ack_key(ack_key.data(), ack_key.size());
+  // Logs that end without a call (abandoned ones) leave their keys here.
+  size_t slots = 0;
+  {
+    absl::MutexLock lock(&acceptor_.mutex);
+    slots = acceptor_.acceptor.slot_count();
+  }
+  if (keys_->volumes() > slots) {
+    keys_->DropUnless([this](const VolumeId& one) {
+      absl::MutexLock lock(&acceptor_.mutex);
+      return acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), one).known;
+    });
+  }
+  return absl::OkStatus();
+}
+
+void ControlService::DropKeys(const VolumeId& volume) {
+  if (keys_ != nullptr) keys_->Drop(volume);
+}
+
 grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
                                     const control::OpenSessionRequest& request,
                                     control::OpenSessionResponse* response) {
   if (stopping_.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
   const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
+  if (const absl::Status sealing = CheckSealing(request); !sealing.ok()) return ToGrpc(sealing);
   SessionParams params;
   params.volume = *volume;
   params.epoch = request.epoch();
@@ -158,9 +212,10 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
   params.tau_ms = request.tau_ms();
   params.k = request.k();
   params.memory_bytes = request.memory_bytes();
+  params.existing_only = request.key_only();
   const std::string peer = PeerAddress(context);
   params.peer = PeerIdOf(peer);
-  const bool multicast = !request.multicast().empty();
+  const bool multicast = !request.multicast().empty() && !request.key_only();
   absl::MutexLockMaybe joining(multicast ? &joining_ : nullptr);
   if (multicast) {
     const absl::StatusOr<std::string> joined = loop_.Join(request.multicast(), peer);
@@ -179,8 +234,17 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
     return ToGrpc(free_bytes.status());
   }
   if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
-  SLOG_INFO("session of volume {} open: epoch {}, base {}, for {}", volume->ToString(),
-            params.epoch, params.base, Asked(context));
+  if (const absl::Status taken = TakeKey(*volume, request, response); !taken.ok()) {
+    SLOG_WARN("session of volume {} epoch {}: the key of {} is refused: {}", volume->ToString(),
+              params.epoch, Asked(context), Sv(taken.message()));
+    return ToGrpc(taken);
+  }
+  if (request.key_only()) {
+    SLOG_DEBUG("session of volume {} has a new key", volume->ToString());
+  } else {
+    SLOG_INFO("session of volume {} open: epoch {}, base {}, for {}", volume->ToString(),
+              params.epoch, params.base, Asked(context));
+  }
   response->set_store(promises_.id());
   response->set_udp_port(loop_.port());
   response->set_free_bytes(*free_bytes);
@@ -310,6 +374,7 @@ grpc::Status ControlService::DoDrop(grpc::ServerContext* context,
   }
   SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
             request.epoch(), Asked(context), *freed);
+  DropKeys(*volume);
   // A session too many in the file does no harm: not a reason to fail.
   static_cast<void>(PersistPromises(*volume));
   response->set_bytes_freed(*freed);
@@ -332,6 +397,7 @@ grpc::Status ControlService::DoForget(grpc::ServerContext* context,
     return ToGrpc(forgotten.status());
   }
   if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
+  DropKeys(*volume);
   SLOG_WARN("volume {}: forgotten for {}{}, {} bytes, promised was {}", volume->ToString(),
             Asked(context), request.force() ? " by force" : "", forgotten->bytes,
             forgotten->promised);

@@ -17,6 +17,7 @@
 #include "replica/call_log.h"
 #include "replica/promise_keeper.h"
 #include "replica/receive_loop.h"
+#include "replica/session_keys.h"
 #include "replica/shared_acceptor.h"
 
 namespace salius {
@@ -24,9 +25,10 @@ namespace salius {
 class ControlService final : public control::Replica::Service {
  public:
   // All must outlive the service. OpenSession and Status report `version`. `requires_identity`: a
-  // caller without one is refused (UNAUTHENTICATED).
+  // caller without one is refused (UNAUTHENTICATED). `keys`: of the sessions, whose datagrams are
+  // sealed; null: they are not.
   ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
-                 std::string version, bool requires_identity = false);
+                 std::string version, bool requires_identity = false, SessionKeys* keys = nullptr);
 
   // Makes OpenSession answer UNAVAILABLE from now on; the other calls still work.
   void StopSessions() { stopping_.store(true); }
@@ -66,6 +68,14 @@ class ControlService final : public control::Replica::Service {
   // call that is refused with the status OK; empty: none.
   grpc::Status Note(CallKind kind, const grpc::ServerContext* context, const std::string& volume,
                     Epoch epoch, grpc::Status status, std::string refused = "");
+  // Checks that both ends seal, or neither.
+  absl::Status CheckSealing(const control::OpenSessionRequest& request) const;
+  // Takes the request's key for its session, which is open, and answers with the one for
+  // acknowledgements.
+  absl::Status TakeKey(const VolumeId& volume, const control::OpenSessionRequest& request,
+                       control::OpenSessionResponse* response);
+  // Forgets the keys of a volume whose log was dropped.
+  void DropKeys(const VolumeId& volume);
   // Writes the promises; call it before an answer that promises something. UNAVAILABLE when they
   // are not on the disk.
   absl::Status PersistPromises(const VolumeId& volume);
@@ -76,6 +86,7 @@ class ControlService final : public control::Replica::Service {
   Clock& clock_;
   const std::string version_;
   const bool requires_identity_;
+  SessionKeys* const keys_;
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
   CallLog calls_;

@@ -21,10 +21,12 @@ struct ReplicaOptions {
   std::string shm_dir;         // never empty after parsing
   bool shm_dir_given = false;  // else a neighbour of it is taken when another user has its name
   std::string state_dir;       // never empty after parsing
-  std::string metrics;  // "host:port", empty: none
+  std::string metrics;         // "host:port", empty: none
   std::string multicast_interface;
   std::string keys;  // file of `salius keys`; empty: none
   bool insecure = false;
+  // Datagrams are sealed also without keys, for tests. With keys they are.
+  bool sealed = false;
   bool no_mlock = false;
   int64_t abandon_after_us = 0;  // 0: never
   uint64_t peer_share_percent = 75;

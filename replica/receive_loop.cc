@@ -46,13 +46,14 @@ bool ReceiveLoop::IsAnyAddress(const SocketAddress& address) {
 }
 
 struct ReceiveLoop::Buffers {
-  // The answer that a (source, volume, epoch, session) of the batch gets.
+  // The answer that a (source, volume, epoch, session, key) of the batch gets.
   struct Answer {
     const SocketAddress* to;
     const SocketAddress* from;  // may be null
     VolumeId volume;
     Epoch epoch;
     uint64_t session;
+    uint32_t key_id;        // of the frames answered
     uint64_t send_time_ns;  // newest of the frames answered
     uint16_t flags;
     Acceptor::Standing standing;
@@ -278,7 +279,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
     if (!result.reply) continue;
     const auto same = [&](const Buffers::Answer& a) {
       return a.epoch == h.epoch && a.session == h.session && a.volume == h.volume &&
-             *a.to == *frame.datagram->from;
+             a.key_id == frame.datagram->key_id && *a.to == *frame.datagram->from;
     };
     auto it = std::find_if(b.answers.begin(), b.answers.end(), same);
     if (it == b.answers.end()) {
@@ -287,6 +288,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
                            h.volume,
                            h.epoch,
                            h.session,
+                           frame.datagram->key_id,
                            h.send_time_ns,
                            0,
                            result.standing,
@@ -353,7 +355,7 @@ void ReceiveLoop::SendAcks() {
     header.send_time_ns = answer.send_time_ns;
     EncodeFrameHeader(header, bytes);
     b.parts[i] = {bytes, kFrameHeaderBytes + payload};
-    b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1), answer.from};
+    b.out[i] = {answer.to, absl::MakeConstSpan(&b.parts[i], 1), answer.from, answer.key_id};
   }
   // An answer that does not fit the socket's buffer is lost like any datagram: the primary asks
   // again.

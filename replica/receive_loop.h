@@ -1,5 +1,5 @@
 // The data plane's one thread: receives batches of datagrams, hands their frames to the acceptor,
-// and answers each (source, volume, session) of a batch with one acknowledgement.
+// and answers each (source, volume, session, key) of a batch with one acknowledgement.
 //
 // Channels: one unicast channel on the listen address, and one for every multicast group that a
 // session asked for. Acknowledgements always leave by the unicast channel to the datagram's

@@ -37,11 +37,13 @@ Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
 }  // namespace
 
 ReplicaMetrics::ReplicaMetrics(SharedAcceptor& acceptor, Clock& clock, Incarnation incarnation,
-                               uint64_t process_starts)
+                               uint64_t process_starts, bool sealed, const KeyRing& ring)
     : acceptor_(acceptor),
       clock_(clock),
       incarnation_(incarnation),
-      process_starts_(process_starts) {}
+      process_starts_(process_starts),
+      sealed_(sealed),
+      ring_(ring) {}
 
 std::vector<prometheus::MetricFamily> ReplicaMetrics::Collect() const {
   const Snapshot s = TakeSnapshot(acceptor_, clock_.MonotonicNanos());
@@ -63,6 +65,14 @@ std::vector<prometheus::MetricFamily> ReplicaMetrics::Collect() const {
     out.AddCounter("salius_replica_drops_total",
                    "Datagrams and records that had no effect, by reason", s.counters.drops[i],
                    {{"reason", std::string(DropName(static_cast<Drop>(i)))}});
+  }
+  out.AddGauge("salius_replica_sealed", "1 when datagrams are sealed, and plain ones refused",
+               sealed_ ? 1 : 0);
+  for (size_t i = 1; sealed_ && i < kSealRefusals; ++i) {
+    const auto refusal = static_cast<SealRefusal>(i);
+    out.AddCounter("salius_replica_refused_datagrams_total",
+                   "Datagrams refused before their frame was read, by reason",
+                   ring_.refused(refusal), {{"reason", std::string(SealRefusalName(refusal))}});
   }
   out.AddGauge("salius_replica_memory_bytes", "Size of the arena", s.memory_bytes);
   out.AddGauge("salius_replica_memory_used_bytes", "Segments in use", s.used_bytes);

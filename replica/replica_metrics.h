@@ -11,14 +11,16 @@
 
 #include "common/clock.h"
 #include "replica/shared_acceptor.h"
+#include "transport/key_ring.h"
 
 namespace salius {
 
 class ReplicaMetrics : public prometheus::Collectable {
  public:
-  // `acceptor` and `clock` must outlive it.
+  // `acceptor`, `clock` and `ring` must outlive it. `sealed`: datagrams are sealed, with the keys of
+  // `ring`.
   ReplicaMetrics(SharedAcceptor& acceptor, Clock& clock, Incarnation incarnation,
-                 uint64_t process_starts);
+                 uint64_t process_starts, bool sealed, const KeyRing& ring);
 
   void CountAcks(uint64_t acks) { acks_.fetch_add(acks, std::memory_order_relaxed); }
   void CountReceiveError() { receive_errors_.fetch_add(1, std::memory_order_relaxed); }
@@ -32,6 +34,8 @@ class ReplicaMetrics : public prometheus::Collectable {
   Clock& clock_;
   const Incarnation incarnation_;
   const uint64_t process_starts_;
+  const bool sealed_;
+  const KeyRing& ring_;
   std::atomic<uint64_t> acks_{0};
   std::atomic<uint64_t> receive_errors_{0};
   std::atomic<uint64_t> send_errors_{0};

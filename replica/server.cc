@@ -16,6 +16,7 @@
 #include "common/runbook.h"
 #include "common/strings.h"
 #include "transport/grpc_factory.h"
+#include "transport/sealed_channel.h"
 #include "transport/udp_socket.h"
 #include "transport/without_keys.h"
 
@@ -25,6 +26,10 @@ namespace {
 // Time for calls at the end. A Fetch of a whole large arena takes seconds. A call that takes longer
 // is cut off, and the recovery resumes it at another start.
 constexpr auto kDrainTime = std::chrono::seconds(5);
+// Interval between two notices "no key" to one source. A primary's first datagram after a restart
+// of the replica gets one at once.
+constexpr int64_t kNoticeNs = 10'000'000;
+constexpr size_t kNoticeSources = 1024;
 
 absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
                           const ReplicaOptions& options) {
@@ -32,11 +37,14 @@ absl::Status CheckAddress(std::string_view option, const SocketAddress& listen,
     return absl::InvalidArgumentError(
         absl::StrFormat("--%s must be an address of this host, not multicast", option));
   }
-  if (AllowedWithoutKeys(listen, options.insecure)) return absl::OkStatus();
+  // With keys control calls are authenticated, and datagrams sealed.
+  const bool keyed = option == "listen" && !options.keys.empty();
+  if (keyed || AllowedWithoutKeys(listen, options.insecure)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("--%s %s is not a loopback address, and no authentication is configured: "
                       "every host that reaches it could "
-                      "read, forge and drop logs. On a trusted network give --insecure; %s",
+                      "read, forge and drop logs. Give --keys, or on a trusted network "
+                      "--insecure; %s",
                       option, FormatSockaddr(listen), SeeRunbook("insecure-needed")));
 }
 
@@ -78,11 +86,32 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
   server->keys_ = std::move(keys);
+  server->sealed_ = options.sealed || server->keys_ != nullptr;
+  if (server->sealed_) server->session_keys_ = std::make_unique<SessionKeys>(server->ring_);
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
-  SALIUS_RETURN_IF_ERROR(server->Serve(
-      options, listen, WithLayer(layer, std::make_unique<UdpSocket>(std::move(socket))), clock,
-      layer));
+  SALIUS_RETURN_IF_ERROR(server->Serve(options, listen,
+                                       WithLayer(server->Sealing(layer, clock, /*answers=*/true),
+                                                 std::make_unique<UdpSocket>(std::move(socket))),
+                                       clock, server->Sealing(layer, clock, /*answers=*/false)));
   return server;
+}
+
+ChannelLayer ReplicaServer::Sealing(const ChannelLayer& layer, Clock& clock, bool answers) {
+  if (!sealed_) return layer;
+  SealedChannel::Options sealing;
+  sealing.plain_without_key = true;
+  if (answers) {
+    // The one thread that receives calls it.
+    const auto limiter = std::make_shared<RateLimiter>(kNoticeNs, kNoticeSources);
+    sealing.may_notify = [limiter, &clock](const SocketAddress& from) {
+      return limiter->Allow(
+          clock.MonotonicNanos(),
+          std::string_view(reinterpret_cast<const char*>(&from.storage), from.length));
+    };
+  }
+  return [this, layer, sealing](std::unique_ptr<DatagramChannel> inner) {
+    return std::make_unique<SealedChannel>(WithLayer(layer, std::move(inner)), ring_, sealing);
+  };
 }
 
 absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& clock) {
@@ -114,15 +143,15 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   Acceptor::AttachReport report;
   const Incarnation before = arena.incarnation();
   acceptor_ = std::make_unique<SharedAcceptor>(arena, rules, clock.MonotonicNanos(), &report);
-  promises_ = std::make_unique<PromiseKeeper>(
-      *promise_dir_, loaded.file.store, [acceptor = acceptor_.get()](uint64_t known) {
-        absl::MutexLock lock(&acceptor->mutex);
-        return acceptor->acceptor.Promises(known);
-      });
+  promises_ = std::make_unique<PromiseKeeper>(*promise_dir_, loaded.file.store,
+                                              [acceptor = acceptor_.get()](uint64_t known) {
+                                                absl::MutexLock lock(&acceptor->mutex);
+                                                return acceptor->acceptor.Promises(known);
+                                              });
   SALIUS_RETURN_IF_ERROR(promises_->Begin(arena.incarnation(), arena.process_starts()));
   ReportArena(report, before);
   metrics_ = std::make_shared<ReplicaMetrics>(*acceptor_, clock, arena.incarnation(),
-                                              arena.process_starts());
+                                              arena.process_starts(), sealed_, ring_);
   return absl::OkStatus();
 }
 
@@ -190,8 +219,9 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   loop_options.channel_layer = layer;
   SALIUS_ASSIGN_OR_RETURN(
       loop_, ReceiveLoop::Create(std::move(channel), loop_options, *acceptor_, *metrics_, clock));
-  service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion,
-                                              /*requires_identity=*/keys_ != nullptr);
+  service_ =
+      std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion,
+                                       /*requires_identity=*/keys_ != nullptr, session_keys_.get());
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for

@@ -21,10 +21,13 @@
 #include "replica/options.h"
 #include "replica/promise_keeper.h"
 #include "replica/promise_store.h"
+#include "replica/rate_limiter.h"
 #include "replica/receive_loop.h"
+#include "replica/session_keys.h"
 #include "replica/shared_acceptor.h"
 #include "transport/credentials.h"
 #include "transport/datagram_channel.h"
+#include "transport/key_ring.h"
 
 namespace salius {
 
@@ -63,8 +66,14 @@ class ReplicaServer {
                      std::unique_ptr<DatagramChannel> channel, Clock& clock,
                      const ChannelLayer& layer);
   void JoinGroups();
+  // Returns `layer` with one that seals around it, when datagrams are sealed. `answers`: datagrams
+  // without a key are answered.
+  ChannelLayer Sealing(const ChannelLayer& layer, Clock& clock, bool answers);
 
-  std::shared_ptr<Credentials> keys_;  // null: none
+  std::shared_ptr<Credentials> keys_;          // null: none
+  bool sealed_ = false;                        // datagrams are sealed
+  KeyRing ring_;                               // of the channels
+  std::unique_ptr<SessionKeys> session_keys_;  // null: datagrams are not sealed
   std::unique_ptr<PromiseDir> promise_dir_;
   std::unique_ptr<ArenaFile> arena_;
   std::unique_ptr<SharedAcceptor> acceptor_;

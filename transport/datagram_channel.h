@@ -1,10 +1,8 @@
 // Datagrams in batches, behind an interface: UdpSocket (transport/udp_socket.h) is the plain one,
-// LossyChannel (transport/lossy_channel.h) a layer for tests.
+// SealedChannel (transport/sealed_channel.h) a layer that seals, LossyChannel
+// (transport/lossy_channel.h) a layer for tests.
 //
 // One virtual call sends or receives a whole batch, so the interface costs nothing per datagram.
-//
-// A sealed channel will be a layer too: Send needs 16 spare bytes of each
-// datagram and a counter that is never reused; Receive opens the bytes of an InBatch in place.
 //
 // Threads: Send and Receive may be called from different threads at once.
 #pragma once
@@ -33,6 +31,8 @@ struct OutDatagram {
   // The address of this host that it leaves from; its port does not matter. Null: the address that
   // the channel is bound to, or that the route gives.
   const SocketAddress* from = nullptr;
+  // The key to seal it with; 0: the sender's current one. For a sealed channel only.
+  uint32_t key_id = 0;
 };
 
 struct InDatagram {
@@ -42,6 +42,9 @@ struct InDatagram {
   // The address of this host that it was sent to. Null when UdpSocket::Options::local_address is
   // off.
   const SocketAddress* at = nullptr;
+  // The key that it was sealed with, and the sender in its prefix; 0: it came unsealed.
+  uint32_t key_id = 0;
+  uint32_t sender = 0;
 };
 
 // The most that Send can pass on as one message: datagrams of one size to one destination.
@@ -64,6 +67,19 @@ class InBatch {
   // Whether Receive took as many messages as it can, so that there may be more. After a Receive
   // that waits, false says nothing.
   bool full() const { return full_; }
+
+  // For layers: keeps the datagrams of the last Receive for which `keep(datagram, bytes)` returns
+  // true. It may change the datagram, and its bytes in place.
+  template <typename Keep>
+  void Filter(Keep keep) {
+    size_t kept = 0;
+    for (InDatagram& datagram : in_) {
+      // The bytes are those of storage_.
+      uint8_t* const bytes = const_cast<uint8_t*>(datagram.bytes.data());
+      if (keep(datagram, absl::MakeSpan(bytes, datagram.bytes.size()))) in_[kept++] = datagram;
+    }
+    in_.resize(kept);
+  }
 
  private:
   friend class UdpSocket;
@@ -108,6 +124,8 @@ class DatagramChannel {
   virtual int fd() const = 0;
   virtual absl::StatusOr<SocketAddress> local() const = 0;
   virtual uint64_t send_errors() const = 0;
+  // Returns the bytes that the channel adds to each datagram.
+  virtual size_t overhead() const { return 0; }
 
  protected:
   DatagramChannel() = default;

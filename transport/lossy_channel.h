@@ -49,6 +49,7 @@ class LossyChannel final : public DatagramChannel {
   int fd() const override { return inner_->fd(); }
   absl::StatusOr<SocketAddress> local() const override { return inner_->local(); }
   uint64_t send_errors() const override { return inner_->send_errors(); }
+  size_t overhead() const override { return inner_->overhead(); }
 
   Counts counts() const;
 

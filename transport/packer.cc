@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "proto/sealed_frame.h"
 #include "transport/datagram_channel.h"
 
 namespace salius {
@@ -20,7 +21,7 @@ iovec Part(absl::Span<const uint8_t> bytes) {
 
 void Packer::Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
                   size_t datagram_bytes) {
-  SALIUS_CHECK(datagram_bytes >= kDatagramPayloadMin);
+  SALIUS_CHECK(datagram_bytes + kSealBytes >= kDatagramPayloadMin);
   frames_.clear();
   parts_.clear();
   const size_t room = datagram_bytes - kFrameHeaderBytes;

@@ -35,7 +35,7 @@ class Packer {
   Packer& operator=(const Packer&) = delete;
 
   // Packs `records` in their order into datagrams of at most `datagram_bytes`, which is at least
-  // kDatagramPayloadMin. Without records, makes one probe. `header` gives everything but type,
+  // kDatagramPayloadMin - kSealBytes. Without records, makes one probe. `header` gives everything but type,
   // count and payload_bytes.
   void Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
             size_t datagram_bytes);

@@ -39,6 +39,8 @@ class NonceCounter {
   // Returns the first of `count` numbers, which belong to the caller. It ends the process before
   // the numbers of a key are used up: at a million datagrams a second after 146,000 years.
   uint64_t Take(uint64_t count);
+  // Returns the number that is given next.
+  uint64_t next() const { return next_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<uint64_t> next_{1};

@@ -122,6 +122,28 @@ Json PatchesJson(const control::VolumeStatusResponse& status) {
           {"elided_pages", use.elided_pages()}};
 }
 
+// Returns the datagrams that were refused for their seal.
+uint64_t RefusedDatagrams(const control::VolumeStatusResponse::SealingUse& use) {
+  uint64_t refused = 0;
+  for (const auto& refusal : use.refusals()) refused += refusal.datagrams();
+  return refused;
+}
+
+std::string SealingText(const control::VolumeStatusResponse& status) {
+  if (!status.has_sealing()) return "not sealed: others on the network can read and forge them";
+  return absl::StrFormat("sealed; %u refused, the key was changed %u times",
+                         RefusedDatagrams(status.sealing()), status.sealing().key_changes());
+}
+
+Json SealingJson(const control::VolumeStatusResponse& status) {
+  if (!status.has_sealing()) return nullptr;
+  Json refused = Json::object();
+  for (const auto& refusal : status.sealing().refusals()) {
+    refused[refusal.reason()] = refusal.datagrams();
+  }
+  return {{"key_changes", status.sealing().key_changes()}, {"refused", refused}};
+}
+
 using Direct = control::VolumeStatusResponse::DirectUse;
 
 void AppendDirect(std::string& text, const Direct& direct) {
@@ -153,12 +175,18 @@ Json DirectJson(const control::VolumeStatusResponse& status) {
   const Direct& direct = status.direct();
   Json reasons = Json::object();
   for (const Direct::Reason& reason : direct.reasons()) reasons[reason.name()] = reason.syncs();
-  return Json{{"processes", direct.processes()},       {"records", direct.records()},
-              {"record_bytes", direct.record_bytes()}, {"syncs", direct.syncs()},
-              {"real_syncs", direct.real_syncs()},     {"reasons", reasons},
-              {"dead_owners", direct.dead_owners()},   {"voids", direct.voids()},
-              {"early_syncs", direct.early_syncs()},   {"owed_syncs", direct.owed_syncs()},
-              {"outputs", direct.outputs()},           {"paid_outputs", direct.paid_outputs()},
+  return Json{{"processes", direct.processes()},
+              {"records", direct.records()},
+              {"record_bytes", direct.record_bytes()},
+              {"syncs", direct.syncs()},
+              {"real_syncs", direct.real_syncs()},
+              {"reasons", reasons},
+              {"dead_owners", direct.dead_owners()},
+              {"voids", direct.voids()},
+              {"early_syncs", direct.early_syncs()},
+              {"owed_syncs", direct.owed_syncs()},
+              {"outputs", direct.outputs()},
+              {"paid_outputs", direct.paid_outputs()},
               {"refused_outputs", direct.refused_outputs()},
               {"early_end", direct.early_end()}};
 }
@@ -235,6 +263,7 @@ std::string MountedText(const control::VolumeStatusResponse& status) {
   Line(text, "epoch", absl::StrCat(status.epoch()));
   Line(text, "durable with",
        absl::StrFormat("%u of %d replicas", status.acks(), status.replicas_size()));
+  Line(text, "datagrams", SealingText(status));
   if (!status.contract().empty()) Line(text, "contract", status.contract());
   if (status.has_gate()) {
     Line(text, "gate",
@@ -335,6 +364,7 @@ std::string MountedJson(const control::VolumeStatusResponse& status) {
                    {"direct", DirectJson(status)},
                    {"gate", GateJson(status)},
                    {"patches", PatchesJson(status)},
+                   {"sealing", SealingJson(status)},
                    {"replicas", replicas}});
 }
 

@@ -21,8 +21,8 @@ absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecu
     const SocketAddress& address = (*addresses)[i];
     if (address.length == 0 || IsLoopback(address)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "replica ", replicas[i], " is another host, and records travel unencrypted; if ",
-        "the network is trusted, give the option \"insecure\"; ", SeeRunbook("insecure-needed")));
+        "replica ", replicas[i], " is another host, and records travel unencrypted: ",
+        "give a mount the option \"keys\", or \"insecure\" if the network is trusted; ", SeeRunbook("insecure-needed")));
   }
   return absl::OkStatus();
 }

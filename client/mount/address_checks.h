@@ -10,8 +10,8 @@
 
 namespace salius {
 
-// Checks that the replicas' addresses go together (ResolveReplicas). Without `insecure` they must
-// also be on this host, because records travel unencrypted. INVALID_ARGUMENT names a replica that
+// Checks that the replicas' addresses go together (ResolveReplicas). Without `insecure` (a trusted
+// network, or keys) they must also be on this host, because records travel unencrypted. INVALID_ARGUMENT names a replica that
 // is not. UNAVAILABLE: no name has an address yet; a single name without one may get it later.
 absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
 

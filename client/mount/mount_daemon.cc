@@ -136,7 +136,8 @@ absl::Status MountDaemon::Acquire(const std::string& rights) {
   const MountOptions& options = command_.options;
   SALIUS_RETURN_IF_ERROR(OverrideConfig(options, &dir_->config));
   config_ = dir_->config;
-  SALIUS_RETURN_IF_ERROR(CheckReplicas(config_.replicas, options.insecure));
+  SALIUS_RETURN_IF_ERROR(
+      CheckReplicas(config_.replicas, options.insecure || !options.keys.empty()));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(options.metrics, options.insecure));
   SALIUS_ASSIGN_OR_RETURN(keys_, Credentials::Load(options.keys));
   // From here on the terminal gets only notices, and the log gets the rest, also of a recovery.
@@ -171,6 +172,8 @@ absl::Status MountDaemon::OpenVolume() {
                                                  .spin_ns = SpinNanos(options, AvailableCpus()),
                                                  .insecure = options.insecure,
                                                  .keys = keys_,
+                                                 .key_rotation_ns = static_cast<int64_t>(
+                                                     options.key_rotation_s * 1'000'000'000),
                                                  .noatime = LeavesAtime(options),
                                                  .nodiratime = LeavesDirAtime(options),
                                                  .names_early = config_.names == NameMode::kAsync,

@@ -67,6 +67,7 @@ constexpr const char* kIgnoredPrefixes[] = {
 constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
+constexpr uint64_t kMostKeyRotationS = 7 * 86400;
 
 // With less a writer would wait for nearly every page.
 constexpr uint64_t kMinPatchMemory = uint64_t{64} << 10;
@@ -221,6 +222,9 @@ constexpr OwnOption kOwn[] = {
      [](const O& now, const C&, const O&) { return now.insecure; }},
     {"keys", "FILE", "this host's key and certificate, of `salius keys`; beside it ca.pem", SetKeys,
      SameAsNow<&O::keys>},
+    {"key-rotation", "SECONDS", "how often the key of sealed datagrams changes; 0: never (3600)",
+     [](Text v, O& o) { return SetNumber(v, 0, kMostKeyRotationS, o.key_rotation_s); },
+     SameAsNow<&O::key_rotation_s>},
     {"commit", "sync|external|ordered",
      "synchronous calls wait; or outputs do; or calls only order (sync)", SetCommit,
      [](const O& now, const C&, const O& wanted) {

@@ -42,6 +42,7 @@ struct MountOptions {
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only
   std::string keys;       // file of `salius keys`, absolute; empty: none
+  uint64_t key_rotation_s = 3600;  // how often the key of the datagrams changes; 0: never
   std::string metrics;    // "host:port", empty: none
   std::string log_level = "info";
   std::string log_file;   // of a daemon in the background; empty: /var/log/salius/<uuid>.log

@@ -47,6 +47,17 @@ std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
                  "Pages that need not be fetched: filled by later writes, cut off, or of removed "
                  "files.",
                  lanes.elided_pages);
+  out.AddGauge("salius_sealed", "1 when datagrams are sealed, and plain ones refused.",
+               status.sealing.has_value());
+  if (status.sealing.has_value()) {
+    out.AddCounter("salius_key_changes_total", "Changes of the key of the datagrams.",
+                   status.sealing->key_changes);
+    for (const SealingUse::Refusal& refusal : status.sealing->refusals) {
+      out.AddCounter("salius_refused_datagrams_total",
+                     "Datagrams refused before their frame was read, by reason.", refusal.datagrams,
+                     {{"reason", refusal.reason}});
+    }
+  }
   for (const ReplicaReport& replica : status.replicas) {
     const MetricLabels labels{{"replica", replica.address}};
     out.AddGauge("salius_replica_member", "1 when its acknowledgements count.", replica.member,

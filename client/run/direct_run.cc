@@ -228,6 +228,7 @@ absl::Status Session::Begin(VolumeDir dir) {
   options.session_name = dir_.path;
   options.insecure = command_.insecure;
   options.keys = std::move(keys);
+  options.plain = true;  // the processes send, and have no keys
   SALIUS_ASSIGN_OR_RETURN(coordinator_,
                           direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
   const direct::Coordinator::Handles handles = coordinator_->handles();

@@ -213,7 +213,7 @@ void AckReceiver::ReceiveSome(Wait wait) {
       const int64_t now = clock.MonotonicNanos();
       datagrams.clear();
       for (size_t i = 0; i < count; ++i) {
-        datagrams.push_back({batch[i].bytes, links_.Find(*batch[i].from), batch[i].truncated});
+        datagrams.push_back({batch[i].bytes, links_.SenderOf(batch[i]), batch[i].truncated});
       }
       if (count > 0) turn.Feed(now, input::Received{datagrams});
       const Replicator& policy = shared_.core.policy();

@@ -36,7 +36,7 @@ void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch
 
 FrameSender::FrameSender(DatagramChannel& channel, uint32_t datagram_bytes,
                          std::optional<SocketAddress> group)
-    : channel_(channel), most_(datagram_bytes), group_(group) {
+    : channel_(channel), overhead_(channel.overhead()), most_(datagram_bytes), group_(group) {
   SALIUS_CHECK(most_ >= kDatagramPayloadMin && most_ <= kDatagramPayloadLoopback);
 }
 
@@ -86,7 +86,7 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
   scratch.out.clear();
   for (const RecordRef& record : job.records) scratch.records.push_back(BytesOf(*record));
   const size_t datagram = DatagramBytes(job, targets);
-  scratch.packer.Pack(job.header, scratch.records, datagram);
+  scratch.packer.Pack(job.header, scratch.records, datagram - overhead_);
   // A run to each target has as many datagrams as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packer.size(); first += run) {

@@ -45,6 +45,7 @@ class FrameSender {
   void SendTo(const Job& job, uint8_t targets, bool by_group);
 
   DatagramChannel& channel_;
+  const size_t overhead_;           // of the channel, in each datagram
   std::list<SocketAddress> known_;  // every address that a peer ever had: a Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
   const uint32_t most_;

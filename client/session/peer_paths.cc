@@ -12,7 +12,7 @@ constexpr uint8_t Bit(size_t replica) { return static_cast<uint8_t>(1u << replic
 void PeerPaths::Choose(SendJob& job, ReplicaMask connected) {
   const auto now = static_cast<int64_t>(job.header.send_time_ns);
   const bool first = job.first_time && !job.records.empty();
-  uint64_t bytes = kFrameHeaderBytes;
+  uint64_t bytes = kFrameHeaderBytes + overhead_;
   if (first) {
     uint8_t in_group = 0;  // the replicas that each first transmission to the group reaches
     uint8_t wants = 0;

@@ -17,6 +17,9 @@ class PeerPaths {
  public:
   explicit PeerPaths(size_t replicas) : paths_(replicas) {}
 
+  // Notes that each datagram has `overhead` bytes beside its frame.
+  void SetOverhead(size_t overhead) { overhead_ = overhead; }
+
   PeerPath& operator[](size_t replica) { return paths_[replica]; }
   const PeerPath& operator[](size_t replica) const { return paths_[replica]; }
 
@@ -26,6 +29,7 @@ class PeerPaths {
 
  private:
   std::vector<PeerPath> paths_;
+  size_t overhead_ = 0;
 };
 
 }  // namespace salius

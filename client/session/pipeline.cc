@@ -261,6 +261,7 @@ SessionStatus Pipeline::status() const {
   out.stable_log_capacity_bytes = stable_.capacity();
   out.failure = std::string(shared_.health().message());
   out.replicas = links_.Reports(now);
+  out.sealing = links_.Sealing();
   uint64_t members = 0, recoverable = 0;
   for (const ReplicaReport& report : out.replicas) {
     members += report.member ? 1 : 0;

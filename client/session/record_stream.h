@@ -145,6 +145,12 @@ struct StreamOptions {
   bool insecure = false;
   // The keys of this process; null: none, control channels are not authenticated.
   std::shared_ptr<Credentials> keys = nullptr;
+  // Datagrams are sealed also without keys, for tests. With keys they are, unless `plain` is set:
+  // then the replicas are asked to take plain ones.
+  bool sealed = false;
+  bool plain = false;
+  // How often the key of the datagrams changes; 0: never.
+  int64_t key_rotation_ns = 0;
   // Where the marks are kept for gated processes (commit=external); null: nowhere. It outlives the
   // stream.
   gate::Page* gate_page = nullptr;

@@ -13,11 +13,11 @@
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "transport/sealed_channel.h"
 
 namespace salius {
 namespace {
 
-constexpr int64_t kOpenDeadlineMs = 2000;
 constexpr int64_t kDropDeadlineMs = 1000;
 // How long a waiter sleeps in one receive of acknowledgements.
 constexpr int64_t kLeadMicros = 2000;
@@ -100,6 +100,15 @@ absl::Status ReplicaLinks::Begin() {
   most_datagram_ = static_cast<uint32_t>(datagram);
   channel_ =
       WithLayer(shared_.options.channel_layer, std::make_unique<UdpSocket>(std::move(socket)));
+  if (sealed()) {
+    SealedChannel::Options sealing;
+    sealing.on_notice = [this](const SocketAddress& from) { OnNoKey(from); };
+    channel_ = std::make_unique<SealedChannel>(std::move(channel_), ring_, std::move(sealing));
+  }
+  {
+    absl::MutexLock lock(&shared_.mu);
+    shared_.core.paths().SetOverhead(channel_->overhead());
+  }
   sender_.emplace(*channel_, most_datagram_, group);
   shared_.sender = &*sender_;
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -326,20 +335,24 @@ void ReplicaLinks::SessionLoop(int index) {
   Peer& peer = peers_[index];
   while (true) {
     std::optional<Seq> base;
+    bool key = false;
     absl::Status place;
     {
       absl::MutexLock lock(&shared_.mu);
       std::optional<Seq>& wanted = shared_.open_wanted[index];
-      while (!shared_.core.stopping() && !wanted && !peer.check_wanted) {
+      while (!shared_.core.stopping() && !wanted && !peer.check_wanted && !peer.key_wanted) {
         shared_.session_cv.Wait(&shared_.mu);
       }
       if (shared_.core.stopping()) return;
       base = std::exchange(wanted, std::nullopt);
-      if (!base) peer.check_wanted = false;
+      key = !base && std::exchange(peer.key_wanted, false);
+      if (!base && !key) peer.check_wanted = false;
       if (!places_.known(index)) place = places_.problem(index);
     }
     if (base) {
       OpenSession(index, *base, place);
+    } else if (key) {
+      GiveKey(index);
     } else {
       CheckControl(index);
     }
@@ -349,8 +362,11 @@ void ReplicaLinks::SessionLoop(int index) {
 void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
   Peer& peer = peers_[index];
   const SessionKey key = shared_.key();
+  std::optional<KeyOffer> offer;
+  if (sealed()) offer = KeyForOpening(index);
   const absl::StatusOr<OpenedSession> opened =
-      place.ok() ? peer.control->Open(config_, key.epoch, key.session, base, kOpenDeadlineMs)
+      place.ok() ? peer.control->Open(config_, key.epoch, key.session, base, kOpenDeadlineMs,
+                                      offer ? &*offer : nullptr, shared_.options.plain)
                  : absl::StatusOr<OpenedSession>(place);
   {
     SharedCore::Turn turn(shared_);
@@ -358,9 +374,12 @@ void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
     if (opened.ok()) {
       peer.control_check.Start(now);
       peer.host_id = opened->host;
+      // Before records are sent: the acknowledgements are sealed.
+      if (offer) TookKey(index, *offer, opened->ack_key, now);
       turn.Feed(now,
                 input::Opened{index, opened->incarnation, opened->store, base, opened->free_bytes});
     } else {
+      if (offer && absl::IsAlreadyExists(opened.status())) keys_.Refused(*offer);
       turn.Feed(now, input::OpenFailed{index, std::string(opened.status().message()),
                                        place.ok() && absl::IsFailedPrecondition(opened.status())});
     }
@@ -380,6 +399,7 @@ void ReplicaLinks::Refresh() {
   RefreshAddresses();
   TryNextAddresses();
   AskControlPorts();
+  if (sealed()) RefreshKeys();
 }
 
 // It names the session: a replica may hold records of another copy of the volume that were

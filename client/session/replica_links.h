@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/session/control_check.h"
 #include "client/session/frame_sender.h"
+#include "client/session/offered_keys.h"
 #include "client/session/places.h"
 #include "client/session/session_client.h"
 #include "client/session/session_status.h"
@@ -23,16 +24,19 @@
 #include "common/lookup.h"
 #include "common/net.h"
 #include "transport/datagram_channel.h"
+#include "transport/key_ring.h"
 #include "transport/udp_socket.h"
 
 namespace salius {
 
 class ReplicaLinks {
  public:
+  static constexpr int64_t kOpenDeadlineMs = 2000;
+
   explicit ReplicaLinks(SharedCore& shared)
       : shared_(shared),
         config_(shared.options.config),
-        places_(config_.replicas, shared.options.insecure) {}
+        places_(config_.replicas, shared.options.insecure || sealed()) {}
 
   // Makes the channel and the sender, and resolves the replicas' names. Without replicas there are
   // none.
@@ -40,11 +44,20 @@ class ReplicaLinks {
   size_t size() const { return peers_.size(); }
   // Returns the channel of this session's datagrams; null: there are no replicas.
   DatagramChannel* channel() const { return channel_.get(); }
-  // Returns the replica at `address`, or -1. The caller holds the core's lock.
-  int Find(const SocketAddress& address) const {
-    shared_.mu.AssertReaderHeld();
-    return places_.Find(both_families_ ? UnmapFromIpv6(address) : address);
+  // Returns the replica that sent `datagram`, or -1: by its address, and in a sealed session by its
+  // key, too. The caller holds the core's lock.
+  int SenderOf(const InDatagram& datagram) const {
+    const int replica = Find(*datagram.from);
+    const bool its_key = datagram.sender == OfferedKeys::AckSender(replica);
+    return replica < 0 || (sealed() && !its_key) ? -1 : replica;
   }
+  bool sealed() const {
+    const StreamOptions& options = shared_.options;
+    return !options.plain && (options.sealed || options.keys != nullptr);
+  }
+  // Returns the use of the keys; nothing when the session is not sealed. The caller holds the core's
+  // lock.
+  std::optional<SealingUse> Sealing() const;
   // Returns the state of each replica, for status. The caller holds the core's lock.
   std::vector<ReplicaReport> Reports(int64_t now) const;
 
@@ -69,6 +82,10 @@ class ReplicaLinks {
     // the boot id of its host, as it says; empty: not known.
     ControlCheck control_check;
     bool check_wanted = false;
+    // Also guarded by it: whether the replica is to be given a key, when it was given one last, and
+    // when that was tried last.
+    bool key_wanted = false;
+    int64_t key_given_ns = 0, key_tried_ns = 0;
     std::string host_id;
     // The io thread alone uses these: since when it has a session and does not answer; the look-up
     // under way, when the last one began and when the next may begin, and when a problem with its
@@ -96,10 +113,30 @@ class ReplicaLinks {
   // Asks replica `index` over a new connection what it holds.
   void CheckControl(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
   void OpenSession(int index, Seq base, const absl::Status& place) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  int Find(const SocketAddress& address) const {
+    shared_.mu.AssertReaderHeld();
+    return places_.Find(both_families_ ? UnmapFromIpv6(address) : address);
+  }
+
+  // replica_keys.cc: the keys of a sealed session.
+  // Returns the key with which a session is opened at replica `index`.
+  KeyOffer KeyForOpening(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Gives replica `index`, whose session is open, the key that it lacks.
+  void GiveKey(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Takes the answer of a replica to a key.
+  void TookKey(int index, const KeyOffer& offer, const SealKey& ack_key, int64_t now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_.mu);
+  // Takes notice that the replica at `from` has no keys.
+  void OnNoKey(const SocketAddress& from) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Changes the key when that is due, and has replicas given the keys that they lack.
+  void RefreshKeys() ABSL_LOCKS_EXCLUDED(shared_.mu);
 
   SharedCore& shared_;
   const VolumeConfig& config_;
   std::vector<Peer> peers_;
+  KeyRing ring_;  // of channel_, when it is sealed
+  OfferedKeys keys_ ABSL_GUARDED_BY(shared_.mu){ring_};
+  int64_t change_key_at_ns_ = 0;  // for the io thread alone
   std::unique_ptr<DatagramChannel> channel_;
   std::optional<FrameSender> sender_;
   bool both_families_ = false;   // of the socket; constant after Begin

@@ -1,7 +1,10 @@
 #include "client/session/session_answer.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "common/strings.h"
+#include "common/version.h"
 
 namespace salius {
 
@@ -21,14 +24,23 @@ absl::StatusOr<HeldSession> HeldFrom(const std::string& replica,
 }
 
 absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
-                                         const control::OpenSessionResponse& message) {
+                                         const control::OpenSessionResponse& message, bool sealed) {
   if (message.incarnation() == 0 || message.udp_port() == 0 || message.udp_port() > 65535) {
     return absl::InternalError(
         absl::StrCat("replica ", replica, " gave an answer without incarnation or UDP port"));
   }
-  return OpenedSession{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
-                       message.free_bytes(), Printable(message.host(), NewLines::kReplace),
-                       message.store()};
+  OpenedSession opened{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
+                       message.free_bytes(),  Printable(message.host(), NewLines::kReplace),
+                       message.store(),       {}};
+  if (!sealed) return opened;
+  if (message.ack_key().size() != opened.ack_key.size()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "replica ", replica, " (version ", Printable(message.version(), NewLines::kReplace),
+        ") does not seal datagrams, and this primary (version ", kSaliusVersion,
+        ") does: upgrade it, and give it --keys"));
+  }
+  std::memcpy(opened.ack_key.data(), message.ack_key().data(), opened.ack_key.size());
+  return opened;
 }
 
 }  // namespace salius

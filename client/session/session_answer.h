@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/ids.h"
 #include "proto/control.pb.h"
+#include "transport/sealer.h"
 
 namespace salius {
 
@@ -18,6 +19,7 @@ struct OpenedSession {
   uint64_t free_bytes = 0;      // any number
   std::string host;             // boot id of its host, printable; empty: it says none
   StoreId store = 0;            // of its promise file; 0: it has none
+  SealKey ack_key{};            // of its acknowledgements; set when one was asked for
 };
 // The session that a replica holds of a volume: zeros when it does not know the volume.
 struct HeldSession {
@@ -30,8 +32,9 @@ absl::StatusOr<HeldSession> HeldFrom(const std::string& replica,
                                      const control::InventoryResponse& message);
 
 // Returns the answer as a value; INTERNAL for one that lacks a required field. `replica`: its name,
-// for messages.
+// for messages. `sealed`: a key was offered; UNIMPLEMENTED when there is none in the answer.
 absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
-                                         const control::OpenSessionResponse& message);
+                                         const control::OpenSessionResponse& message,
+                                         bool sealed = false);
 
 }  // namespace salius

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/deadline.h"
+#include "common/version.h"
 #include "proto/control.grpc.pb.h"
 #include "transport/credentials.h"
 #include "transport/grpc_factory.h"
@@ -118,7 +119,22 @@ void SessionClient::SetAddress(const std::string& address) {
 }
 
 absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Epoch epoch,
-                                                  uint64_t session, Seq base, int64_t deadline_ms) {
+                                                  uint64_t session, Seq base, int64_t deadline_ms,
+                                                  const KeyOffer* key, bool plain) {
+  return DoOpen(config, epoch, session, base, deadline_ms, key, /*key_only=*/false, plain);
+}
+
+absl::StatusOr<OpenedSession> SessionClient::GiveKey(const VolumeConfig& config, Epoch epoch,
+                                                     uint64_t session, Seq base,
+                                                     int64_t deadline_ms, const KeyOffer& key) {
+  return DoOpen(config, epoch, session, base, deadline_ms, &key, /*key_only=*/true,
+                /*plain=*/false);
+}
+
+absl::StatusOr<OpenedSession> SessionClient::DoOpen(const VolumeConfig& config, Epoch epoch,
+                                                    uint64_t session, Seq base, int64_t deadline_ms,
+                                                    const KeyOffer* key, bool key_only,
+                                                    bool plain) {
   control::OpenSessionRequest request;
   request.set_volume(Bytes(config.volume));
   request.set_epoch(epoch);
@@ -130,13 +146,22 @@ absl::StatusOr<OpenedSession> SessionClient::Open(const VolumeConfig& config, Ep
   request.set_k(config.k);
   request.set_memory_bytes(config.log_max_bytes);
   request.set_multicast(config.multicast);
+  request.set_version(kSaliusVersion);
+  request.set_key_only(key_only);
+  request.set_plain(plain);
+  if (key != nullptr) {
+    control::OpenSessionRequest::Key* const offered = request.mutable_key();
+    offered->set_key_id(key->key_id);
+    offered->set_record_key(key->record_key.data(), key->record_key.size());
+    offered->set_ack_sender(key->ack_sender);
+  }
   control::OpenSessionResponse response;
   const absl::Status status = impl_->Run(
       true, deadline_ms, [&](control::Replica::Stub& stub, grpc::ClientContext& context) {
         return stub.OpenSession(&context, request, &response);
       });
   if (!status.ok()) return status;
-  return OpenedFrom(impl_->name, response);
+  return OpenedFrom(impl_->name, response, key != nullptr);
 }
 
 absl::StatusOr<HeldSession> SessionClient::Ask(const VolumeId& volume, int64_t deadline_ms) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/session/offered_keys.h"
 #include "client/session/session_answer.h"
 #include "common/ids.h"
 #include "storage/volume_config.h"
@@ -35,9 +36,15 @@ class SessionClient {
   // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
   // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
   // UNAVAILABLE (no address, too) and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory
-  // there.
+  // there. `key`: the key that the replica is given, for sealed datagrams; null: none. `plain`: the
+  // datagrams are not sealed, though the replica may seal those of other sessions.
   absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
-                                     Seq base, int64_t deadline_ms);
+                                     Seq base, int64_t deadline_ms, const KeyOffer* key = nullptr,
+                                     bool plain = false);
+  // Gives the replica a key for the session, which is open there. Errors as of Open, and NOT_FOUND:
+  // it is not open there; ALREADY_EXISTS: choose another key id.
+  absl::StatusOr<OpenedSession> GiveKey(const VolumeConfig& config, Epoch epoch, uint64_t session,
+                                        Seq base, int64_t deadline_ms, const KeyOffer& key);
   // Asks for the replica's inventory of the volume, as a recovery would: over a new connection,
   // which a firewall must let through now. Errors as of Open.
   absl::StatusOr<HeldSession> Ask(const VolumeId& volume, int64_t deadline_ms);
@@ -50,6 +57,9 @@ class SessionClient {
   void StopOpening();
 
  private:
+  absl::StatusOr<OpenedSession> DoOpen(const VolumeConfig& config, Epoch epoch, uint64_t session,
+                                       Seq base, int64_t deadline_ms, const KeyOffer* key,
+                                       bool key_only, bool plain);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -28,8 +28,8 @@ struct ReplicaReport {
   // There is a multicast group that does not reach the replica: first transmissions go by unicast.
   bool group_unheard = false;
   std::string control_problem;  // why a recovery could not reach it; empty: it could
-  std::string host;  // boot id of its host, as it says; empty: not known
-  std::string ip;    // numeric, without a port; empty: not known
+  std::string host;             // boot id of its host, as it says; empty: not known
+  std::string ip;               // numeric, without a port; empty: not known
 };
 // The use of a direct volume by its processes, since the session began.
 struct DirectUse {
@@ -49,10 +49,20 @@ struct DirectUse {
   std::string early_end;  // why sync calls do not return early any more; empty: they do
 };
 
+// The keys of a sealed session, since it began.
+struct SealingUse {
+  struct Refusal {
+    std::string reason;  // SealRefusalName
+    uint64_t datagrams = 0;
+  };
+  uint64_t key_changes = 0;
+  std::vector<Refusal> refusals;  // all reasons
+};
+
 struct SessionStatus {
   Epoch epoch = 0;
-  std::string mode;         // replicated, local, failed
-  std::string mode_detail;  // the reason, and the change under way
+  std::string mode;                 // replicated, local, failed
+  std::string mode_detail;          // the reason, and the change under way
   uint64_t mode_since_unix_ms = 0;  // when it entered the mode, by the wall clock then
   uint64_t mode_for_ms = 0;         // the same by the monotonic clock, until now
   Watermarks marks;
@@ -61,7 +71,8 @@ struct SessionStatus {
   uint64_t stable_log_used_bytes = 0, stable_log_capacity_bytes = 0;
   std::vector<ReplicaReport> replicas;
   std::string failure;
-  std::optional<DirectUse> direct;  // of a direct volume
+  std::optional<DirectUse> direct;    // of a direct volume
+  std::optional<SealingUse> sealing;  // unset: datagrams are not sealed
 };
 
 }  // namespace salius

@@ -175,6 +175,15 @@ control::VolumeStatusResponse ToStatusResponse(const StatusServerOptions& option
   }
   if (options.history != nullptr) AddRecoveries(options.history->notes(), &out);
   if (status.direct.has_value()) AddDirectUse(*status.direct, out.mutable_direct());
+  if (status.sealing.has_value()) {
+    control::VolumeStatusResponse::SealingUse* const use = out.mutable_sealing();
+    use->set_key_changes(status.sealing->key_changes);
+    for (const SealingUse::Refusal& from : status.sealing->refusals) {
+      control::VolumeStatusResponse::SealingUse::Refusal* const to = use->add_refusals();
+      to->set_reason(from.reason);
+      to->set_datagrams(from.datagrams);
+    }
+  }
   out.set_version(kSaliusVersion);
   out.set_failure(status.failure);
   out.set_serving(true);

@@ -117,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Volume>> Volume::Open(VolumeDir dir, VolumeOption
   session_options.spin_ns = options.spin_ns;
   session_options.insecure = options.insecure;
   session_options.keys = options.keys;
+  session_options.key_rotation_ns = options.key_rotation_ns;
   session_options.gate_page = options.gate_page;
   session_options.output_triggered = options.output_triggered;
   session_options.config = options.config;

@@ -100,6 +100,7 @@ struct VolumeOptions {
   int64_t spin_ns = 0;    // StreamOptions
   bool insecure = false;  // StreamOptions
   std::shared_ptr<Credentials> keys = nullptr;  // StreamOptions
+  int64_t key_rotation_ns = 0;                  // StreamOptions
   // Reading a file, or a directory, does not change its access time.
   bool noatime = false;
   bool nodiratime = false;

@@ -60,14 +60,14 @@ ReceiveLoop& Loop() {
     SALIUS_CHECK_OK(InitLogging("fuzzer", "off"));
     auto* const arena = new Arena(NewArena());
     auto* const acceptor = new SharedAcceptor(*arena, {}, 0, nullptr);
-    auto* const metrics = new ReplicaMetrics(*acceptor, SystemClock(), arena->incarnation(), 1);
+    auto* const metrics = new ReplicaMetrics(*acceptor, SystemClock(), arena->incarnation(), 1,
+                                             /*sealed=*/false, *new KeyRing());
     ReceiveLoop::Options options;
     options.listen = ResolveAddress(HostPort{"127.0.0.1", 0}).value();
     auto socket = UdpSocket::Bind(options.listen, {});
     SALIUS_CHECK_OK(socket);
-    auto made =
-        ReceiveLoop::Create(std::make_unique<UdpSocket>(*std::move(socket)), options, *acceptor,
-                            *metrics, SystemClock());
+    auto made = ReceiveLoop::Create(std::make_unique<UdpSocket>(*std::move(socket)), options,
+                                    *acceptor, *metrics, SystemClock());
     SALIUS_CHECK_OK(made);
     return made->release();
   }();
@@ -277,7 +277,8 @@ class Replica {
     SALIUS_CHECK(!after.known() && after.promised_epoch() == 0);
     SALIUS_CHECK(response.bytes_freed() == before.bytes());
     SALIUS_CHECK(response.promised_epoch() == before.promised_epoch());
-    if (before.known()) SALIUS_CHECK(response.known() && (request.force() || before.records() == 0));
+    if (before.known())
+      SALIUS_CHECK(response.known() && (request.force() || before.records() == 0));
     if (response.known()) SALIUS_CHECK(Written(request.volume()).fence_epoch() == 0);
   }
 

@@ -14,6 +14,10 @@ HEADER = 88
 TYPE_AT, VOLUME_AT, EPOCH_AT, SESSION_AT, TRIM_AT, DURABLE_AT, ISSUED_AT, CRC_AT = 5, 16, 32, 40, 56, 64, 72, 84
 RECORDS, FRAGMENT, ACK, PROBE = 1, 2, 3, 4
 ACK_INCARNATION_AT, ACK_CONTIGUOUS_AT, ACK_CRC_AT = HEADER, HEADER + 16, HEADER + 52
+# A sealed datagram: magic and version, and the offsets in its prefix.
+SEALED = b"SLF2\x02"
+KIND_AT, KEY_ID_AT, SENDER_AT, COUNTER_AT, PREFIX, TAG = 5, 8, 12, 16, 24, 16
+REPLICA_PORT = 7400
 MAX_PAYLOAD = 1472  # of an Ethernet frame of 1500 bytes; a raw socket does not split packets
 _ETH_P_IP = 0x0800
 
@@ -65,6 +69,19 @@ class Wire:
 
     def capture(self, wanted, count, timeout_s=20):
         """Returns `count` datagrams of frame type `wanted`."""
+        return self._capture(lambda datagram: datagram.type() == wanted, count, timeout_s, "frames of type %d" % wanted)
+
+    def capture_sealed(self, kind, count, timeout_s=60):
+        """Returns `count` sealed datagrams: acknowledgements of the replica (ACK), or datagrams to
+        it."""
+        replica = self.net.ip(self.i)
+
+        def right(datagram):
+            end = datagram.source if kind == ACK else datagram.target
+            return datagram.payload[:5] == SEALED and end == (replica, REPLICA_PORT)
+        return self._capture(right, count, timeout_s, "sealed datagrams")
+
+    def _capture(self, right, count, timeout_s, what):
         found = []
 
         def look():
@@ -74,10 +91,10 @@ class Wire:
                 except BlockingIOError:
                     return False
                 datagram = _parse(packet)
-                if datagram and datagram.type() == wanted and datagram.payload not in self._own:
+                if datagram and datagram.payload not in self._own and right(datagram):
                     found.append(datagram)
             return True
-        wait_until(look, timeout_s, lambda: "%d of %d frames of type %d seen" % (len(found), count, wanted))
+        wait_until(look, timeout_s, lambda: "%d of %d %s seen" % (len(found), count, what))
         return found
 
     def send(self, source, target, payload):
@@ -154,3 +171,38 @@ def far_ahead(ack):
 def of_another_incarnation(ack):
     incarnation, = struct.unpack_from("<Q", ack, ACK_INCARNATION_AT)
     return patched(ack, ACK_INCARNATION_AT, incarnation ^ 1)
+
+
+def sealed_mutations(rng, datagram):
+    """Yields (name, bytes) of every kind of datagram that a sealed session must refuse, made from a
+    real one."""
+    data = datagram.payload
+    counter, = struct.unpack_from("<Q", data, COUNTER_AT)
+
+    def changed(*places):
+        out = bytearray(data)
+        for form, at, value in places:
+            struct.pack_into(form, out, at, value)
+        return bytes(out)
+
+    def flipped(first, last):
+        out = bytearray(data)
+        out[rng.randrange(first, last)] ^= 1 << rng.randrange(8)
+        return bytes(out)
+    yield "replayed", data
+    yield "flipped prefix", flipped(0, PREFIX)
+    yield "flipped frame", flipped(PREFIX, len(data) - TAG)
+    yield "flipped tag", flipped(len(data) - TAG, len(data))
+    yield "truncated", data[:rng.randrange(len(data))]
+    yield "grown", data + bytes(rng.randrange(1, 40))
+    yield "later counter", changed(("<Q", COUNTER_AT, counter + rng.randrange(1, 1 << 20)))
+    yield "another sender", changed(("<I", SENDER_AT, rng.randrange(1, 1 << 32)))
+    yield "another key", changed(("<I", KEY_ID_AT, rng.randrange(1, 1 << 32)))
+    yield "sealed with a wrong key", changed(("<Q", COUNTER_AT, counter + 1))[:PREFIX] + rng.randbytes(len(data) - PREFIX)
+    yield "noise", rng.randbytes(rng.randrange(0, 1400))
+    # A plain frame with right checksums: the records or the acknowledgement of a forger.
+    plain = bytearray(HEADER)
+    plain[:6] = b"SLF1\x01" + bytes([PROBE])
+    plain[VOLUME_AT:] = rng.randbytes(HEADER - VOLUME_AT)
+    plain[CRC_AT - 4:CRC_AT] = bytes(4)
+    yield "plain", sealed(plain)

@@ -305,6 +305,7 @@ SessionStatus SharedCoordinator::status() const {
   out.oldest_uncheckpointed_ms = static_cast<uint64_t>(policy.oldest_uncheckpointed_ns(now)) / kMs;
   out.failure = std::string(shared_.health().message());
   out.replicas = links_.Reports(now);
+  out.sealing = links_.Sealing();
   out.direct = Use(window().header());
   return out;
 }

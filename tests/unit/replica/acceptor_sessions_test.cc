@@ -222,6 +222,19 @@ TEST_F(AcceptorTest, APromiseIsForgottenWhenItsRecoveryIsLongOver) {
 
 // ---- J: no host takes all slots, memory or promises
 
+TEST_F(AcceptorTest, KeyForASessionOpensNoSession) {
+  SessionParams params = Params(3);
+  params.existing_only = true;
+  EXPECT_EQ(acceptor_->OpenSession(now_, params).status().code(), StatusCode::kNotFound);
+  ASSERT_EQ(Open(2), StatusCode::kOk);
+  EXPECT_EQ(acceptor_->OpenSession(now_, params).status().code(), StatusCode::kNotFound);
+  ASSERT_EQ(Open(3), StatusCode::kOk);
+  EXPECT_TRUE(acceptor_->OpenSession(now_, params).ok());
+  // After the loss of its memory the replica holds nothing of the session: it must say so (I5).
+  LoseMemory();
+  EXPECT_EQ(acceptor_->OpenSession(now_, params).status().code(), StatusCode::kNotFound);
+}
+
 TEST_F(AcceptorTest, OneHostLeavesMemoryForOthers) {
   SessionParams params = Params();
   params.peer = PeerIdOf("10.0.0.1");

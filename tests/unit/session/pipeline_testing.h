@@ -111,10 +111,12 @@ class PipelineTest : public testing::Test {
     options.session_name = "test";
     options.spin_ns = spin_ns_;
     options.channel_layer = channel_layer_;
+    options.sealed = sealed_;
+    options.key_rotation_ns = key_rotation_ns_;
     options.gate_page = &gate_page_;
     options.output_triggered = output_triggered_;
     SALIUS_ASSIGN_OR_RETURN(pipeline_, StartPipeline(dir_, std::move(state), std::move(stable),
-                                                       sink_, std::move(options)));
+                                                     sink_, std::move(options)));
     return absl::OkStatus();
   }
   absl::StatusOr<Seq> IssueOne(std::string body, std::shared_ptr<ApplyResult> result = nullptr) {
@@ -138,6 +140,8 @@ class PipelineTest : public testing::Test {
   bool output_triggered_ = false;
   int64_t spin_ns_ = 0;
   ChannelLayer channel_layer_;
+  bool sealed_ = false;
+  int64_t key_rotation_ns_ = 0;
   VolumeDir dir_;
   FakeSink sink_;
   std::unique_ptr<RecordStream> pipeline_;

@@ -1,0 +1,77 @@
+#include "client/session/offered_keys.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/random.h"
+
+namespace salius {
+
+OfferedKeys::Key OfferedKeys::NewKey() {
+  Key key;
+  do {
+    key.id = static_cast<uint32_t>(SecureRandom64());
+  } while (key.id == 0 || key.id == present_.id || key.id == next_.id || key.id == retired_);
+  key.record_key = NewSealKey();
+  ring_.AddSealing(key.id, kPrimarySender, key.record_key);
+  return key;
+}
+
+void OfferedKeys::Begin(const FrameSession& session) {
+  SALIUS_CHECK(!begun());
+  session_ = session;
+  present_ = NewKey();
+  ring_.SealWith(present_.id);
+}
+
+KeyOffer OfferedKeys::ForOpening(int replica) {
+  Lost(replica);
+  return OfferOf(present_, replica);
+}
+
+std::optional<KeyOffer> OfferedKeys::Next(int replica) const {
+  for (const Key* key : {&present_, &next_}) {
+    if (key->id != 0 && (key->has & ReplicaBit(replica)) == 0) return OfferOf(*key, replica);
+  }
+  return std::nullopt;
+}
+
+void OfferedKeys::Took(int replica, const KeyOffer& offer, const SealKey& ack_key) {
+  for (Key* key : {&present_, &next_}) {
+    if (key->id != offer.key_id) continue;
+    ring_.SetOpening(offer.key_id, offer.ack_sender, ack_key, session_);
+    key->has = static_cast<ReplicaMask>(key->has | ReplicaBit(replica));
+  }
+}
+
+void OfferedKeys::Lost(int replica) {
+  for (Key* key : {&present_, &next_}) {
+    key->has = static_cast<ReplicaMask>(key->has & ~ReplicaBit(replica));
+  }
+}
+
+void OfferedKeys::Refused(const KeyOffer& offer) {
+  if (offer.key_id == next_.id) {
+    ring_.Remove(next_.id);
+    next_ = {};
+  }
+  StartChange();
+}
+
+void OfferedKeys::StartChange() {
+  if (changing()) return;
+  if (retired_ != 0) ring_.Remove(retired_);
+  retired_ = 0;
+  next_ = NewKey();
+}
+
+bool OfferedKeys::Advance(ReplicaMask connected) {
+  if (!changing() || (connected & ~next_.has) != 0) return false;
+  ring_.SealWith(next_.id);
+  retired_ = present_.id;
+  present_ = std::exchange(next_, Key{});
+  ++changes_;
+  return true;
+}
+
+}  // namespace salius

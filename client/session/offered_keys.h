@@ -1,0 +1,85 @@
+// The keys of a session's datagrams at the primary: the present record key, the next one while the
+// key changes, and which replica has which.
+//
+// A key changes without a pause: each replica with an open session is given the next key and
+// answers with its acknowledgement key for it; only when all have it, it becomes the present one.
+// The key before stays for the acknowledgements under way, until the next change begins.
+//
+// Threads: one at a time; the caller's lock guards it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "client/session/window.h"
+#include "common/limits.h"
+#include "proto/sealed_frame.h"
+#include "transport/key_ring.h"
+#include "transport/sealer.h"
+
+namespace salius {
+
+// A record key, as one replica is given it.
+struct KeyOffer {
+  uint32_t key_id = 0;
+  SealKey record_key{};
+  uint32_t ack_sender = 0;  // of the replica's acknowledgements
+};
+
+class OfferedKeys {
+ public:
+  // The sender id of the primary's own datagrams. Processes of a direct volume have larger ones.
+  static constexpr uint32_t kPrimarySender = 1;
+
+  // Returns the sender id of a replica's acknowledgements.
+  static constexpr uint32_t AckSender(int replica) { return static_cast<uint32_t>(replica) + 1; }
+
+  // `ring`: of the session's channel; it outlives this.
+  explicit OfferedKeys(KeyRing& ring) : ring_(ring) {}
+
+  // Makes the first key. Nothing but begun() may be called before.
+  void Begin(const FrameSession& session);
+  bool begun() const { return present_.id != 0; }
+
+  // Returns the key with which a session is opened at `replica`. Its earlier keys are forgotten.
+  KeyOffer ForOpening(int replica);
+  // Returns the first key that `replica` lacks.
+  std::optional<KeyOffer> Next(int replica) const;
+  // Takes the answer to an offer: opens the replica's acknowledgements with `ack_key` from now on,
+  // and with no earlier key of the same id.
+  void Took(int replica, const KeyOffer& offer, const SealKey& ack_key);
+  // Takes notice that the replica's process has no keys.
+  void Lost(int replica);
+  // Takes notice that a replica has another key of that id: the key changes.
+  void Refused(const KeyOffer& offer);
+
+  // Begins to change the key, unless it is being changed.
+  void StartChange();
+  bool changing() const { return next_.id != 0; }
+  // Ends the change if each of `connected` has the next key: it seals from now on. Returns whether
+  // it did.
+  bool Advance(ReplicaMask connected);
+  // Returns how often the key was changed.
+  uint64_t changes() const { return changes_; }
+
+ private:
+  struct Key {
+    uint32_t id = 0;  // 0: none
+    SealKey record_key{};
+    ReplicaMask has = 0;  // the replicas that have it
+  };
+  Key NewKey();
+  static KeyOffer OfferOf(const Key& key, int replica) {
+    return {key.id, key.record_key, AckSender(replica)};
+  }
+
+  KeyRing& ring_;
+  FrameSession session_;
+  Key present_, next_;
+  uint32_t retired_ = 0;  // id of the key before the present one
+  uint64_t changes_ = 0;
+};
+
+}  // namespace salius

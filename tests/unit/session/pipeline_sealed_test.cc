@@ -1,0 +1,178 @@
+// The pipeline and its replicas with sealed datagrams: keys are given, changed, and given again
+// after a replica's process has ended.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "replica/server.h"
+#include "tests/unit/session/pipeline_testing.h"
+#include "transport/lossy_channel.h"
+
+namespace salius {
+namespace {
+
+class SealedTest : public PipelineTest {
+ protected:
+  void SetUp() override {
+    PipelineTest::SetUp();
+    config_.delta_us = 10'000'000;  // a busy machine partitions nothing
+  }
+  void StartReplica(size_t i, bool sealed = true, const ChannelLayer& layer = {}) {
+    ReplicaOptions options;
+    options.listen = HostPort{"127.0.0.1", i < ports_.size() ? ports_[i] : uint16_t{0}};
+    options.memory_bytes = 64 << 20;
+    options.no_mlock = true;
+    options.sealed = sealed;
+    options.log_level = "off";
+    options.shm_dir = absl::StrCat(path_, "/replica", i);
+    options.state_dir = absl::StrCat(path_, "/state", i);
+    mkdir(options.shm_dir.c_str(), 0700);
+    auto server = ReplicaServer::Start(options, SystemClock(), layer);
+    ASSERT_TRUE(server.ok()) << server.status();
+    if (i == ports_.size()) {
+      ports_.push_back((*server)->port());
+      config_.replicas.push_back(absl::StrCat("127.0.0.1:", ports_[i]));
+      servers_.emplace_back();
+    }
+    servers_[i] = *std::move(server);
+  }
+  void Await(const std::function<bool(const SessionStatus&)>& wanted) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!wanted(pipeline_->status())) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << pipeline_->status().mode_detail;
+      std::this_thread::yield();
+    }
+  }
+  void StartReplicated() {
+    config_.acks = 2;
+    sealed_ = true;
+    ASSERT_TRUE(Start().ok());
+    Await([](const SessionStatus& status) { return status.mode == "replicated"; });
+  }
+  void WriteOne(size_t bytes) {
+    const auto seq = IssueOne(std::string(bytes, 'x'));
+    ASSERT_TRUE(seq.ok()) << seq.status();
+    const absl::Status durable = pipeline_->WaitDurable(*seq);
+    ASSERT_TRUE(durable.ok()) << durable;
+  }
+  void TearDown() override {
+    pipeline_.reset();
+    servers_.clear();
+    PipelineTest::TearDown();
+  }
+  double Metric(size_t replica, const std::string& name, const std::string& reason) {
+    for (const prometheus::MetricFamily& family : servers_[replica]->metrics().Collect()) {
+      if (family.name != name) continue;
+      for (const prometheus::ClientMetric& metric : family.metric) {
+        if (!metric.label.empty() && metric.label.front().value == reason) {
+          return metric.counter.value;
+        }
+      }
+    }
+    ADD_FAILURE() << "no " << name << " " << reason;
+    return 0;
+  }
+
+  std::vector<std::unique_ptr<ReplicaServer>> servers_;
+  std::vector<uint16_t> ports_;
+};
+
+TEST_F(SealedTest, RecordsOfAllSizesBecomeDurable) {
+  StartReplica(0);
+  StartReplica(1);
+  StartReplicated();
+  for (const size_t bytes : {1, 100, 1384, 4096, 65000, 100'000}) WriteOne(bytes);
+  ASSERT_TRUE(pipeline_->status().sealing.has_value());
+  for (const SealingUse::Refusal& refusal : pipeline_->status().sealing->refusals) {
+    EXPECT_EQ(refusal.datagrams, 0u) << refusal.reason;
+  }
+  EXPECT_EQ(Metric(0, "salius_replica_refused_datagrams_total", "unsealed"), 0);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, KeyChangesOftenUnderLoadWithoutLossOfAMember) {
+  StartReplica(0);
+  StartReplica(1);
+  key_rotation_ns_ = 20'000'000;
+  StartReplicated();
+  const uint64_t before = pipeline_->status().mode_since_unix_ms;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (pipeline_->status().sealing->key_changes < 10) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    WriteOne(3000);
+  }
+  // It never left its mode.
+  EXPECT_EQ(pipeline_->status().mode_since_unix_ms, before);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, LossAndReorderingCostNoRecordWhileKeysChange) {
+  const auto faults = [](uint64_t seed) -> ChannelLayer {
+    return [seed](std::unique_ptr<DatagramChannel> inner) {
+      const LossyChannel::Faults faults{
+          .drop = 0.05, .duplicate = 0.05, .reorder = 0.1, .delay = 0.1, .max_delay_ns = 1'000'000};
+      return std::make_unique<LossyChannel>(std::move(inner), faults, seed, SystemClock());
+    };
+  };
+  StartReplica(0, true, faults(10));
+  StartReplica(1, true, faults(11));
+  channel_layer_ = faults(1);
+  key_rotation_ns_ = 50'000'000;
+  StartReplicated();
+  for (int i = 0; i < 100; ++i) WriteOne(i % 10 == 0 ? 100'000 : 100);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+  EXPECT_EQ(sink_.seqs().size(), 100u);
+  // Each datagram that came twice was refused once.
+  EXPECT_GT(Metric(0, "salius_replica_refused_datagrams_total", "replayed"), 0);
+}
+
+TEST_F(SealedTest, RestartedReplicaGetsItsKeyAgain) {
+  StartReplica(0);
+  StartReplica(1);
+  StartReplicated();
+  WriteOne(100);
+  servers_[1].reset();
+  StartReplica(1);
+  // Its memory was kept, so the session at it goes on.
+  for (int i = 0; i < 20; ++i) WriteOne(100);
+  Await([](const SessionStatus& status) {
+    return status.mode == "replicated" && status.replicas[1].connected &&
+           status.replicas[1].contiguous == status.marks.issued;
+  });
+  EXPECT_GT(Metric(1, "salius_replica_refused_datagrams_total", "no_key"), 0);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, ReplicaThatSealsNothingIsRefusedAndBothVersionsAreNamed) {
+  StartReplica(0, /*sealed=*/false);
+  sealed_ = true;
+  config_.acks = 1;
+  ASSERT_TRUE(Start().ok());
+  Await([](const SessionStatus& status) {
+    return absl::StrContains(status.replicas[0].problem, "does not seal datagrams");
+  });
+  EXPECT_EQ(pipeline_->status().mode, "local");
+}
+
+TEST_F(SealedTest, PrimaryThatSealsNothingIsRefusedAndBothVersionsAreNamed) {
+  StartReplica(0, /*sealed=*/true);
+  config_.acks = 1;
+  ASSERT_TRUE(Start().ok());
+  Await([](const SessionStatus& status) {
+    return absl::StrContains(status.replicas[0].problem, "offers no key");
+  });
+  EXPECT_EQ(pipeline_->status().mode, "local");
+}
+
+}  // namespace
+}  // namespace salius
