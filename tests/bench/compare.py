@@ -4,7 +4,8 @@ other load on the machine falls on all.
 usage: python3 -m bench.compare [--rounds N] [--seconds S] [--FIELD VALUE]... [--floors]
                                 [--json FILE] NAME=BINDIR...
 
-BINDIR is a directory like bazel-bin; NAME=BINDIR,OPTION,... adds mount options for that build. A
+BINDIR is a directory like bazel-bin; NAME=BINDIR,OPTION,... adds mount options for that build. The
+option `sealed` is not mount's: all programs of that build get keys, so its datagrams are sealed. A
 field is one of bench.scenario.Scenario: --size 64KiB, --writers 8, --m 3, --acks 2, --pattern
 fsync:8, --network veth1500, ...; --free instead of packed. Prints the table of medians. For each
 build it prints p50, p99 and rate as multiples of the first build's in the same round: median, and

@@ -12,6 +12,7 @@ from bench.networks import GROUP, EchoServers, Loopback, Veth
 from bench.rounds import Subject
 from bench.setup import MountedVolume, Replicas, Serving, pinned, place
 from bench.tools import tool
+from harness.keys import Keys
 from harness.run import HarnessError, wait_until
 
 NETWORKS = {"loopback": Loopback, "veth1500": lambda n: Veth(n, 1500), "veth9000": lambda n: Veth(n, 9000)}
@@ -95,7 +96,8 @@ class Busy:
 
 class Ground:
     """The scenario's processes, up after construction, and `subjects`: Salius, mounted with
-    `mount_options`, and then its floors if they are wanted."""
+    `mount_options`, and then its floors if they are wanted. With `sealed` among the options all
+    programs have keys."""
 
     MEMORY_MIB = 192  # of a replica, for the mounted volume
     _serial = 0
@@ -103,7 +105,9 @@ class Ground:
     def __init__(self, scenario, cpu, mount_options="", floors=True):
         Ground._serial += 1
         self._floors = floors
-        self._mount_options = mount_options
+        words = mount_options.split(",")
+        self._keys = Keys() if "sealed" in words else None
+        self._mount_options = ",".join(word for word in words if word != "sealed")
         self._tag = str(Ground._serial)
         self.scenario = scenario
         self.cpu = cpu if scenario.packed else None
@@ -155,7 +159,8 @@ class Ground:
         # A checkpoint begins at half of it.
         log_mib = 2 * (s.log_mib + LOG_GROWTH_MIB) if s.log_mib else 0
         replicas = self.replicas = self._own(Replicas(self.network, "%dMiB" % (self.MEMORY_MIB + log_mib * 5 // 4 + s.other_volumes * OTHER_MIB),
-                                      self.cpu, ["--multicast-interface", "lo"] if loopback_group else []))
+                                      self.cpu, ["--multicast-interface", "lo"] if loopback_group else [],
+                                      self._keys))
         options = ["--multicast", GROUP] if s.multicast else []
         if s.busy:
             # With hundreds of busy volumes a wait for the CPU takes longer than a healthy network.
@@ -167,7 +172,8 @@ class Ground:
         for path in files:
             open(path, "xb").close()
         volume = self._own(MountedVolume(backing, replicas, s.acks, *options, cpu=self.cpu,
-                                         mount_options=self._mount_options))
+                                         mount_options=self._mount_options,
+                                         keys=self._keys.issue("client/primary") if self._keys else None))
         self.mount = volume.mount
         self._open([os.path.join(volume.path, os.path.basename(path)) for path in files])
         if s.other_volumes:

@@ -43,7 +43,8 @@ class Replicas:
 
     _serial = 0
 
-    def __init__(self, network, memory, cpu=None, options=()):
+    def __init__(self, network, memory, cpu=None, options=(), keys=None):
+        """`keys`: the authority of the replicas' certificates; None: they have none."""
         if isinstance(network, int):
             network = Loopback(network)
         self.network = network
@@ -51,6 +52,8 @@ class Replicas:
         Replicas._serial += 1
         self.shms = ["/dev/shm/%s-bench%d-%s" % (current().id, Replicas._serial, address) for address in self.addresses]
         self.procs = [None] * network.count
+        self._keys = [["--keys", keys.issue("replica/r%d" % i, "--hosts", address.rpartition(":")[0])] if keys else []
+                      for i, address in enumerate(self.addresses)]
         self._wrapper, self._options = pinned(cpu), ["--memory", memory, "--insecure", "--peer-share", "100", *options]
         try:
             for i, shm in enumerate(self.shms):
@@ -65,7 +68,7 @@ class Replicas:
         predecessor left."""
         log = os.path.join(current().dir, "replica%d.log" % i)
         self.procs[i] = Proc(self._wrapper + [binary("salius-replica"), "--listen", self.addresses[i], "--shm-dir",
-                                              self.shms[i], "--state-dir", self.shms[i] + "-state", *self._options], log, netns=self.network.namespace(i))
+                                              self.shms[i], "--state-dir", self.shms[i] + "-state", *self._keys[i], *self._options], log, netns=self.network.namespace(i))
         wait_until(lambda: self._up(self.procs[i], i), 60, lambda: "replica is not up:\n" + tail(log))
 
     def _up(self, proc, i):
@@ -110,10 +113,11 @@ class Serving:
 
 
 class MountedVolume:
-    """A new volume in `backing`, mounted and in mode replicated."""
+    """A new volume in `backing`, mounted and in mode replicated. `keys`: the primary's file of keys;
+    None: it has none."""
 
-    def __init__(self, backing, replicas, acks, *init_options, cpu=None, mount_options=""):
-        self.volume = Volume(backing, netns=replicas.network.primary)
+    def __init__(self, backing, replicas, acks, *init_options, cpu=None, mount_options="", keys=None):
+        self.volume = Volume(backing, netns=replicas.network.primary, keys=keys)
         self.volume.init(replicas.addresses, acks, *init_options)
         self.mount = Mount(self.volume, ",".join(filter(None, ["recover=auto", mount_options])), wrapper=pinned(cpu))
         try:
