@@ -184,6 +184,7 @@ bool WriteTracked(const WriteCall& call, ssize_t* result) {
 
 }  // namespace salius::preload
 
+using salius::preload::library;
 using salius::preload::Output;
 using salius::preload::real_calls;
 using salius::preload::WriteCall;
@@ -224,6 +225,10 @@ ssize_t Pwritev(int fd, const iovec* parts, int count, off64_t offset) {
 }
 ssize_t Pwritev2(int fd, const iovec* parts, int count, off64_t offset, int flags) {
   ssize_t result;
+  if ((flags & (RWF_DSYNC | RWF_SYNC)) != 0 && library.on()) {
+    library.Look(fd);
+    library.BeforeKernelSyncs(fd);
+  }
   if (WriteTracked({.fd = fd,
                     .vectored = true,
                     .parts = parts,

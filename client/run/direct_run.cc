@@ -373,6 +373,22 @@ absl::StatusOr<int> RunBeside(const RunCommand& command, ChildOptions child, con
   return code;
 }
 
+// Refuses a command within one of salius-run on another volume: the library would attach the program
+// to that one, since a process has one direct volume.
+absl::Status CheckOuterVolume(const VolumeDir& dir) {
+  const char* const outer = std::getenv(direct::kAttachVariable);
+  if (outer == nullptr || *outer == '\0') return absl::OkStatus();
+  const std::string socket = absl::StrCat(dir.path, "/", kSaliusDir, "/", kSocketName);
+  struct stat theirs {}, ours {};
+  if (::stat(outer, &theirs) == 0 && ::stat(socket.c_str(), &ours) == 0 &&
+      theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this is within a command of salius-run --direct on another volume (", outer,
+      "), and a program has one: start salius-run --direct ", dir.path, " outside of it"));
+}
+
 }  // namespace
 
 absl::StatusOr<int> Run(const RunCommand& command) {
@@ -386,6 +402,7 @@ absl::StatusOr<int> Run(const RunCommand& command) {
   SALIUS_RETURN_IF_ERROR(OfVolume(Explained(unlocked.status(), command.direct)));
   SALIUS_RETURN_IF_ERROR(
       OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
+  SALIUS_RETURN_IF_ERROR(CheckOuterVolume(*unlocked));
   absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);
   if (absl::IsUnavailable(dir.status())) {
     return RunBeside(command, std::move(child), *unlocked, dir.status());

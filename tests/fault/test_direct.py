@@ -193,6 +193,19 @@ class DirectVolume(DirectCase):
         first.wait(30)
         self.assertTrue(self.status()["state"].strip().startswith("clean"))
 
+    def test_run_on_another_volume_within_a_run_is_refused(self):
+        first = self.directory
+        other = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=256, user=self.USER,
+                         init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", self.DELTA))
+        self.directory = other.backing
+        inner = self.words("true")
+        self.directory = first
+        done = self.run_once(*inner)
+        self.assertEqual(done.returncode, 125, done.stderr)
+        self.assertIn("start salius-run --direct %s outside of it" % other.backing, done.stderr)
+        done = self.run_once(*self.words("true"))  # of the same volume: it joins
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_second_run_may_end_before_the_first_begins_its_command(self):
         for replica in self.rig_.replicas:  # the first waits for them
             replica.kill()

@@ -272,13 +272,25 @@ class Gated(MountCase):
             daemon.cont()
         self.end(run)
 
+    def test_synchronous_write_of_a_plain_file_returns_early(self):
+        """pwritev2 with RWF_DSYNC, on a file that was never synced."""
+        run = self.python("ready(); os.pwritev(fd, [b'x'], 0, os.RWF_DSYNC); name(15, b'synced'); print('shown', flush=True)")
+        self.await_ready(run)
+        self.stop_replicas()
+        self.go(run)
+        self.await_name(run, "synced")
+        self.hold(run, "synced")
+        self.sound()
+        self.assertEqual(run.popen.stdout.readline(), "shown\n")
+        self.end(run)
+
     def test_syncs_wait_once_a_process_outside_maps_the_file(self):
         """The grant was given before: the daemon must tell the process of the map."""
         run = self.python("os.pwrite(fd, bytes(4096), 0); os.fsync(fd); ready()\n"
                           "os.fsync(fd); name(15, b'synced'); sys.stdin.readline()")
         self.await_ready(run)
         self.rig_.mount_.wait_status(lambda s: s["durable"] == s["issued"], 60, "all durable")
-        agent = self.own(Agent(os.path.join(tempfile.mkdtemp(dir=current().dir), "agent.log")))
+        agent = self.own(Agent(scratch("agent.log")))
         agent.ask("files.update(f=os.open(%r, os.O_RDWR))" % self.rig_.file("f"))
         agent.ask("files.update(map=mmap.mmap(files['f'], 4096))")
         agent.ask("files['map'].write(b'stored')")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from bench.networks import Delayed, Loopback
+from bench.networks import Delayed, Loopback, Veth
 from bench.setup import MountedVolume, Replicas, SlowDisk, place
 from harness.run import HarnessError, binary, sh
 
@@ -65,14 +65,15 @@ class Ground:
 class Grounds:
     """Makes grounds; closes all of them at the end."""
 
-    def __init__(self, count=2, acks=2, delay_ms=0, memory="512MiB", disk=(), disk_ms=1000):
-        """`delay_ms`: of every packet between the primary and a replica. `disk`: options of a model
-        disk below everything, measured for `disk_ms` each time; none: the disk of the machine."""
+    def __init__(self, count=2, acks=2, delay_ms=0, mtu=0, memory="512MiB", disk=(), disk_ms=1000):
+        """`delay_ms`: of every packet between the primary and a replica. `mtu`: of cables between them,
+        without a delay. `disk`: options of a model disk below everything, measured for `disk_ms` each
+        time; none: the disk of the machine."""
         self._stack = contextlib.ExitStack()
         self._acks, self._made = acks, 0
         try:
             self.disk = self._own(SlowDisk(*disk, figures_ms=disk_ms)) if disk else None
-            network = self._own(Delayed(count, delay_ms) if delay_ms else Loopback(count))
+            network = self._own(Delayed(count, delay_ms) if delay_ms else Veth(count, mtu) if mtu else Loopback(count))
             self.replicas = self._own(Replicas(network, memory))
         except BaseException:
             self.close()

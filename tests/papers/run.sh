@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Repeats the measurements of the papers that Salius carries. Needs root; installs what is missing.
 #
-#   tests/papers/run.sh [--short] [--rounds N] [--results DIR] [xsyncfs|xsyncfs-direct|optfs|nbw]...
+#   tests/papers/run.sh [--short] [--rounds N] [--results DIR]
+#                       [xsyncfs|xsyncfs-direct|xsyncfs-cuts|optfs|nbw]...
 #
 # --short takes minutes and judges no bar. Without a name: all.
 set -euo pipefail

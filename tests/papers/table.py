@@ -49,7 +49,9 @@ def ratio(over, under):
 
 
 def lines(works):
-    """Returns lines of Markdown: the seconds, then the bars."""
+    """Returns lines of Markdown: the seconds, then the bars. Nothing for no works."""
+    if not works:
+        return []
     text = ["| work | ground | seconds |", "|---|---|---|"]
     for work in works:
         text += ["| %s | %s | %.3f |" % (work.name, name, seconds) for name, seconds in work.seconds.items()]

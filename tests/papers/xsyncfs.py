@@ -169,17 +169,17 @@ def on_the_wire(sizes):
     """Bytes on the wire, for each replica, per byte written. The bars judge this in place of
     seconds."""
     works = []
-    with contextlib.closing(Grounds(delay_ms=DELAY_MS)) as grounds:
-        ground = grounds.mount(TRIGGERED, "commit=external,trigger=output", (binary("salius-run"), "--"))
-        directories = Directories()
-        for size, limit in ((4096, 1.05), (128, 1.35)):
-            records = sizes.wire_bytes // size // (1 if size == 4096 else 8)
-            before = sent(grounds)
-            ground.run(["append", directories(ground), records, size])
-            each = (sent(grounds) - before) / grounds.replicas.network.count / (records * size)
-            work = Work("append of %d B" % size, {}, [Bar("bytes on the wire per byte written", "at most", limit,
-                                                          lambda _, each=each: each)])
-            works.append(work)
+    for mtu in (1500, 9000):
+        with contextlib.closing(Grounds(mtu=mtu)) as grounds:
+            ground = grounds.mount("MTU %d" % mtu, "commit=external,trigger=output", (binary("salius-run"), "--"))
+            directories = Directories()
+            for size, limit in ((4096, 1.05), (128, 1.35)):
+                records = sizes.wire_bytes // size // (1 if size == 4096 else 8)
+                before = sent(grounds)
+                ground.run(["append", directories(ground), records, size])
+                each = (sent(grounds) - before) / grounds.replicas.network.count / (records * size)
+                works.append(Work("append of %d B, MTU %d" % (size, mtu), {},
+                                  [Bar("bytes on the wire per byte written", "at most", limit, lambda _, each=each: each)]))
     return works
 
 
