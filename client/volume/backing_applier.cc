@@ -105,10 +105,8 @@ absl::Status BackingApplier::ApplyMerged(absl::Span<const RecordRef> writes,
         begin = extent.begin;
       }
       end = extent.end;
-      const std::string_view data = extent.record->body().substr(
-          extent.begin - extent.record->header().arg0, extent.end - extent.begin);
       // pwritev only reads, although iovec is not const.
-      parts.push_back({const_cast<char*>(data.data()), data.size()});
+      parts.push_back({const_cast<char*>(extent.data), extent.bytes().size()});
     }
     SALIUS_RETURN_IF_ERROR(write());
     SALIUS_RETURN_IF_ERROR(predictions_.SetDataTime(*node, fd->get(), last, writes.size()));

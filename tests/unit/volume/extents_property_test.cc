@@ -139,7 +139,88 @@ RC_GTEST_PROP(ExtentsPropertyTest, BackingFileWithExtentsIsThePlainFile, ()) {
     }
     RC_ASSERT(extents.bytes() == data);
   }
-  if (unapplied.empty()) RC_ASSERT(disk == plain);
+  if (unapplied.empty()) {
+    RC_ASSERT(disk == plain);
+    RC_ASSERT(extents.In(0, UINT64_MAX).empty());
+  }
+}
+
+constexpr uint64_t kPage = Extents::kPageBytes;
+
+RecordRef WriteAt(Seq seq, uint64_t at, std::string body) {
+  return Make(seq, Op::kWrite, at, 0, 0, std::move(body));
+}
+
+TEST(ExtentsTest, WritesInsideAPageThatTouchAreOneExtent) {
+  Extents extents;
+  std::string all;
+  for (Seq seq = 1; seq <= 50; ++seq) {
+    all += static_cast<char>('a' + seq % 26);
+    extents.Add(WriteAt(seq, kPage + seq - 1, std::string(1, all.back())));
+    const std::vector<Extent> found = extents.In(0, 4 * kPage);
+    ASSERT_EQ(found.size(), 1u);
+    ASSERT_EQ(found[0].bytes(), all);
+  }
+  extents.Add(WriteAt(51, kPage + 60, "later"));
+  EXPECT_EQ(extents.In(0, 4 * kPage).size(), 2u);
+  extents.Add(WriteAt(52, kPage + 48, "overlap of 12"));  // from the last two bytes to the later one
+  ASSERT_EQ(extents.In(0, 4 * kPage).size(), 1u);
+  EXPECT_EQ(extents.In(0, 4 * kPage)[0].bytes(), all.substr(0, 48) + "overlap of 12ater");
+  EXPECT_EQ(extents.bytes(), 65u);
+}
+
+TEST(ExtentsTest, ExtentOfSeveralRecordsStaysUntilTheLastIsApplied) {
+  Extents extents;
+  extents.Add(WriteAt(1, 0, "abc"));
+  extents.Add(WriteAt(2, 3, "def"));
+  extents.Add(WriteAt(3, 6, "ghi"));
+  extents.Add(WriteAt(4, 4, "XY"));  // cuts the second one
+  for (const Seq seq : {2, 4, 3}) {
+    extents.Remove(seq);
+    std::string shown(9, '.');
+    Overlay(extents.In(0, 9), 0, absl::MakeSpan(shown.data(), shown.size()));
+    EXPECT_EQ(shown.substr(0, 3), "abc") << seq;
+    EXPECT_FALSE(extents.empty());
+  }
+  extents.Remove(1);
+  EXPECT_TRUE(extents.empty());
+  EXPECT_EQ(extents.bytes(), 0u);
+  EXPECT_TRUE(extents.In(0, kPage).empty());
+}
+
+TEST(ExtentsTest, PagesAreNotJoined) {
+  Extents extents;
+  extents.Add(WriteAt(1, kPage - 2, "ab"));
+  extents.Add(WriteAt(2, kPage, "cd"));
+  EXPECT_EQ(extents.In(0, 2 * kPage).size(), 2u);
+  extents.Add(WriteAt(3, 2 * kPage - 1, "ef"));
+  extents.Add(WriteAt(4, 2 * kPage + 1, "gh"));
+  EXPECT_EQ(extents.In(0, 3 * kPage).size(), 4u);
+}
+
+TEST(ExtentsTest, ReaderKeepsItsBytesWhileTheExtentGrowsAndIsOverwritten) {
+  Extents extents;
+  extents.Add(WriteAt(1, 0, "ab"));
+  extents.Add(WriteAt(2, 2, "cd"));
+  const std::vector<Extent> before = extents.In(0, 100);
+  extents.Add(WriteAt(3, 4, "ef"));  // in the room behind them
+  extents.Add(WriteAt(4, 3, "XYZ"));
+  for (Seq seq = 1; seq <= 4; ++seq) extents.Remove(seq);
+  ASSERT_EQ(before.size(), 1u);
+  EXPECT_EQ(before[0].bytes(), "abcd");
+}
+
+// Otherwise each of many writes of a page would cost the number of those before it.
+TEST(ExtentsTest, ManyWritesOfAPageCostNoMoreEach) {
+  Extents extents;
+  constexpr Seq kWrites = 100'000;
+  for (Seq seq = 1; seq <= kWrites; ++seq) {
+    extents.Add(WriteAt(seq, seq * 7919 % (kPage - 8), std::string(8, 'x')));
+  }
+  EXPECT_LE(extents.bytes(), kPage);
+  for (Seq seq = 1; seq <= kWrites; ++seq) extents.Remove(seq);
+  EXPECT_TRUE(extents.empty());
+  EXPECT_EQ(extents.bytes(), 0u);
 }
 
 }  // namespace
