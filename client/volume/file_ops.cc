@@ -148,7 +148,8 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
     if (durable) {
       node.writing().unsynced_bytes = 0;  // this write waits for all before it
     } else {
-      SALIUS_RETURN_IF_ERROR(bulk_.CountUnsynced(node, written));
+      SALIUS_ASSIGN_OR_RETURN(const bool short_overwrite, IsShortOverwrite(node, offset, written));
+      if (!short_overwrite) SALIUS_RETURN_IF_ERROR(bulk_.CountUnsynced(node, written));
     }
     SALIUS_ASSIGN_OR_RETURN(const bool direct, bulk_.PrepareDirect(node));
     if (direct) {
@@ -173,6 +174,12 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
     }
   }
   return Ticket{written, durable ? wait_for : 0};
+}
+
+absl::StatusOr<bool> FileOps::IsShortOverwrite(Node& node, uint64_t offset, uint64_t bytes) {
+  if (bytes >= Backing::kPageBytes || node.seen_writing().bulk) return false;
+  SALIUS_ASSIGN_OR_RETURN(const uint64_t size, issuer_.LogicalSize(node));
+  return offset < size;
 }
 
 absl::StatusOr<Seq> FileOps::IssueWrite(Node& node, uint64_t offset, std::string_view data,

@@ -88,6 +88,10 @@ class FileOps {
                                        uint64_t out_offset, size_t length);
 
  private:
+  // Returns whether a plain write changes a part of a page of the file. It may have to wait for the
+  // page if it goes past the log, so it never makes the file bulk.
+  absl::StatusOr<bool> IsShortOverwrite(Node& node, uint64_t offset, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Reads once. Returns false when a record that it did not know began to be applied meanwhile.
   absl::StatusOr<bool> ReadOnce(Handle& handle, uint64_t offset, size_t size, std::string* out);
   // Issues the records of one write. Returns the last record's seq.

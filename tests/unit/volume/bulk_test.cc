@@ -27,6 +27,29 @@ TEST_F(BulkTest, PastTheLimitWritesGoToTheBackingFileAndAreNotLogged) {
   volume->open_files().Release(file);
 }
 
+// Past the log they would have to wait for their pages.
+TEST_F(BulkTest, ShortOverwritesMakeNoFileBulk) {
+  Make();
+  Handle* const file = OldFile("a");
+  std::string content(60 * 1024, 'b');
+  Write(file, 0, content, Contract::kDurable);
+  const uint64_t entered = Transitions("bulk");
+  for (int i = 0; i < 100; ++i) {
+    const std::string data(1000, static_cast<char>('c' + i % 20));
+    Write(file, i * 600, data);
+    content.replace(i * 600, data.size(), data);
+  }
+  EXPECT_EQ(Transitions("bulk"), entered);
+  EXPECT_EQ(fake().Issued(Op::kWrite).size(), 101u);
+  for (int i = 0; i < 70; ++i) {
+    Write(file, content.size(), std::string(1000, 'z'));
+    content.append(1000, 'z');
+  }
+  EXPECT_EQ(Transitions("bulk"), entered + 1);
+  EXPECT_EQ(Read(file, 0, 1 << 20), content);
+  volume->open_files().Release(file);
+}
+
 TEST_F(BulkTest, AppendsContinueAtTheEndInBulkAndAfterIt) {
   Make();
   Handle* const file = OldFile("a");
