@@ -30,7 +30,7 @@
 
 namespace salius {
 
-// A range of a file, and what is there: written bytes, or zeros.
+// A range of a file with its content: written bytes, or zeros.
 struct Extent {
   uint64_t begin = 0, end = 0;
   const char* data = nullptr;         // null: zeros
