@@ -33,7 +33,6 @@ KeyOffer ReplicaLinks::KeyForOpening(int index) {
   if (!keys_.begun()) {
     const SessionKey& key = shared_.core.key();
     keys_.Begin({key.volume, key.epoch, key.session});
-    change_key_at_ns_ = 0;
   }
   return keys_.ForOpening(index);
 }

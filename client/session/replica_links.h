@@ -136,7 +136,7 @@ class ReplicaLinks {
   std::vector<Peer> peers_;
   KeyRing ring_;  // of channel_, when it is sealed
   OfferedKeys keys_ ABSL_GUARDED_BY(shared_.mu){ring_};
-  int64_t change_key_at_ns_ = 0;  // for the io thread alone
+  int64_t change_key_at_ns_ ABSL_GUARDED_BY(shared_.mu) = 0;  // 0: not set yet
   std::unique_ptr<DatagramChannel> channel_;
   std::optional<FrameSender> sender_;
   bool both_families_ = false;   // of the socket; constant after Begin
