@@ -60,6 +60,24 @@ TEST(StatusTextTest, GateOfAMountIsCounted) {
       << MountedText(status);
 }
 
+TEST(StatusTextTest, SealedDatagramsAndRefusedOnesAreSaid) {
+  control::VolumeStatusResponse status = Mounted();
+  EXPECT_TRUE(Contains(MountedText(status), "datagrams:    not sealed"));
+  status.mutable_sealing()->set_key_changes(3);
+  for (const char* const reason : {"replayed", "wrong_tag"}) {
+    auto* const refusal = status.mutable_sealing()->add_refusals();
+    refusal->set_reason(reason);
+    refusal->set_datagrams(4);
+  }
+  EXPECT_TRUE(Contains(MountedText(status),
+                       "datagrams:    sealed; 8 refused, the key was changed 3 times\n"))
+      << MountedText(status);
+  const std::string json = MountedJson(status);
+  EXPECT_TRUE(
+      Contains(json, R"("sealing":{"key_changes":3,"refused":{"replayed":4,"wrong_tag":4}})"))
+      << json;
+}
+
 TEST(StatusTextTest, FullPatchMemoryIsSaid) {
   control::VolumeStatusResponse status = Mounted();
   EXPECT_FALSE(Contains(MountedText(status), "patch memory:"));
