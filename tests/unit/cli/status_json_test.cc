@@ -93,6 +93,7 @@ control::VolumeStatusResponse Mounted() {
   status.mutable_direct()->set_processes(1);
   status.mutable_gate()->set_processes(1);
   status.mutable_patches()->set_bytes(1);
+  status.mutable_sealing()->set_key_changes(1);
   return status;
 }
 
@@ -141,7 +142,8 @@ TEST(StatusJsonTest, ReasonsOfRealSyncsAreByName) {
   status.clear_direct();
   status.clear_gate();
   status.clear_patches();
-  for (const char* const object : {"direct", "gate", "patches"}) {
+  status.clear_sealing();
+  for (const char* const object : {"direct", "gate", "patches", "sealing"}) {
     EXPECT_EQ(Parse(MountedJson(status)).fields().at(object).kind_case(), Value::kNullValue);
   }
 }

@@ -24,7 +24,9 @@ class ReceiveLoopTest : public ::testing::Test {
   TestMemory memory_{uint64_t{8} << 20};
   Arena arena_ = memory_.FormatAndAttach();
   SharedAcceptor acceptor_{arena_, {}, 0, nullptr};
-  ReplicaMetrics metrics_{acceptor_, SystemClock(), arena_.incarnation(), 1};
+  KeyRing ring_;
+  ReplicaMetrics metrics_{acceptor_, SystemClock(), arena_.incarnation(), 1, /*sealed=*/false,
+                          ring_};
   std::unique_ptr<ReceiveLoop> loop_;
 };
 
