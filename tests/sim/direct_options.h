@@ -48,8 +48,9 @@ struct DirectOptions {
   double external = 0.35;       // per lifetime
   double lazy = 0.5;            // per session of these: records are sent when an output waits
   double output = 0.25;         // per call: the thread makes an output after it
+  double dsync = 0.08;          // per call: the thread takes a ticket, and awaits it
   double end_early = 0.003;     // per call: early return ends, for all processes
-  double cut_at_output = 0.01;  // per output: the power is cut right after it
+  double cut_at_output = 0.01;  // per output or dsync: the power is cut right after it
   // ---- disk
   double slow_disk = 0.03;     // per sync or note
   double slow_change = 0.2;    // per sync or note while the mode changes

@@ -250,7 +250,44 @@ void DirectSim::ActOutside(Program& program) {
     Output(program);
   } else if (outside_random_.Chance(options_.output)) {
     Output(program);
+  } else if (!files_.empty() && outside_random_.Chance(options_.dsync)) {
+    Dsync(program);
   }
+}
+
+bool DirectSim::Kept(int result, const char* what) {
+  if (result == 0) return true;
+  const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
+                   outcome_.of_each.contains("sync error");
+  if (!may) Break(absl::StrCat(what, " fails without a reason: ", result));
+  return false;
+}
+
+void DirectSim::MayCut() {
+  if (faults_ && outside_random_.Chance(options_.cut_at_output) && Happens("cut at an output")) {
+    cut_now_ = true;
+  }
+}
+
+// Takes a ticket for what the calls of all processes have written to a file, and awaits it.
+void DirectSim::Dsync(Program& program) {
+  SimFile& file = *files_[outside_random_.Below(files_.size())];
+  if (!file.finished.has_value()) return;
+  const uint32_t thread = machine_.running().number;
+  const direct::File handle = HandleOf(program, file, false);
+  const DirectLedger::Marks marks = *file.finished;
+  Doing("killed in a dsync");
+  calls_[thread] = {machine_.now(), "dsync"};
+  const uint64_t ticket = program.process.Ticket(handle);
+  Say("thread %d awaits ticket %d of %s", thread, ticket, file.name);
+  const int result = program.process.AwaitTicket(ticket, -1);
+  calls_.erase(thread);
+  Doing("killed between calls");
+  if (!Kept(result, "a dsync")) return;
+  Say("thread %d has dsynced %s, durable %d", thread, file.name, window_.durable());
+  file.ledger.Acknowledge(marks, /*name=*/true);
+  Count(ticket >> 40 != 0 ? "dsync awaited the next sync" : "dsync awaited a record");
+  MayCut();
 }
 
 // I9: shows all that the calls of all processes have done so far. As preload::Gating.
@@ -269,12 +306,7 @@ void DirectSim::Output(Program& program) {
     const int result = program.process.gate().Await();
     calls_.erase(thread);
     Count("output waited");
-    if (result != 0) {
-      const bool may = !CoordinatorLives() || !coordinator_->policy().failure().ok() ||
-                       outcome_.of_each.contains("sync error");
-      if (!may) Break(absl::StrCat("an output fails without a reason: ", result));
-      return;
-    }
+    if (!Kept(result, "an output")) return;
   }
   Say("thread %d made an output, durable %d", thread, window_.durable());
   if (window_.durable() < issued) {
@@ -282,9 +314,7 @@ void DirectSim::Output(Program& program) {
   }
   for (const Covered& each : covered) each.file->ledger.Acknowledge(each.marks, /*name=*/true);
   Count("output");
-  if (faults_ && outside_random_.Chance(options_.cut_at_output) && Happens("cut at an output")) {
-    cut_now_ = true;
-  }
+  MayCut();
 }
 
 // I6: nothing is issued beside a record that waits for too long.

@@ -21,7 +21,8 @@
 //   I8  no sync succeeds after the coordinator's death, after the volume failed, or after a failed
 //       sync of its file
 //   I9  under external synchrony (in some lifetimes): no output is made while a record that was
-//       issued before it is not durable, and what every process had done before it is there
+//       issued before it is not durable, and what every process had done before it is there;
+//       what a ticket stands for is there when its wait has ended
 //   I10 the mode shown is the one that processes see
 //
 // Each sync and output of a living process ends within kLongestCallNs.
@@ -163,9 +164,14 @@ class DirectSim : public DirectCoordinator::World {
               bool was_dead, uint64_t real_syncs, uint64_t file_syncs, bool all);
   // Notes that the call that wrote `cells` (as bits) up to `written` has returned.
   static void Finish(SimFile& file, uint32_t cells, const DirectLedger::Marks& written);
-  // Draws an output, or the end of early return, after a call.
+  // Draws an output, a dsync, or the end of early return, after a call.
   void ActOutside(Program& program);
   void Output(Program& program);
+  void Dsync(Program& program);
+  // Returns whether an output or a dsync was made; it may fail for a reason only.
+  bool Kept(int result, const char* what);
+  // Cuts the power now, by chance.
+  void MayCut();
   void CheckDeadline(Seq seq);
   void DrawFate(Program& program);
   void Doing(std::string_view what) { machine_.running().doing = what; }

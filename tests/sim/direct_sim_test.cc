@@ -52,6 +52,8 @@ constexpr std::string_view kCases[] = {
     "output waited",
     "output waited for a real sync",
     "output refused",
+    "dsync awaited a record",
+    "dsync awaited the next sync",
     "early return ended",
     "cut at an output",
     // Around it.
