@@ -6,7 +6,7 @@ import re
 from harness.case import Case
 from harness.image import mounts
 from harness.proc import Proc
-from harness.run import binary, current, sh, wait_until
+from harness.run import binary, current, scratch, sh, wait_until
 
 SIZE = 256 << 20
 BOUND_S = 60
@@ -16,9 +16,9 @@ class ModelDisk(Case):
 
     def setUp(self):
         super().setUp()
-        self.base = os.path.join(current().dir, "model")
-        self.file, self.point, self.log = (self.base + end for end in (".img", ".disk", ".log"))
-        self.at_once = self.base + ".at-once"
+        base = scratch("model")
+        self.file, self.point, self.at_once = (base + end for end in (".img", ".disk", ".at-once"))
+        self.log = os.path.join(current().dir, "model.log")
         with open(self.file, "xb") as f:
             f.truncate(SIZE)
         self.addCleanup(os.unlink, self.file)
