@@ -20,6 +20,9 @@ namespace {
 // bound of 4 MiB.
 constexpr size_t kChunkBytes = (size_t{1} << 20) - kFetchPieceBytes - (size_t{256} << 10);
 
+// The address of callers at the unix socket, for limits by host.
+constexpr char kLocalPeer[] = "127.0.0.1:0";
+
 // Converts a status: the two libraries number their codes alike (both are google.rpc.Code).
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -52,11 +55,6 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
   to->set_overdue(from.overdue);
 }
 
-// Returns the caller's identity and address, for the log.
-std::string Asked(const grpc::ServerContext* context) { return CallerOf(context).ToString(); }
-
-std::string PeerAddress(const grpc::ServerContext* context) { return CallerOf(context).address; }
-
 }  // namespace
 
 ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop,
@@ -70,7 +68,37 @@ ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises
       requires_identity_(requires_identity),
       keys_(keys),
       host_(BootId().value_or("")),
-      start_ns_(clock.MonotonicNanos()) {}
+      start_ns_(clock.MonotonicNanos()),
+      shared_(std::make_shared<Shared>()) {}
+
+ControlService::ControlService(ControlService& first, uid_t user)
+    : acceptor_(first.acceptor_),
+      promises_(first.promises_),
+      loop_(first.loop_),
+      clock_(first.clock_),
+      version_(first.version_),
+      requires_identity_(false),  // the kernel names the caller
+      keys_(first.keys_),
+      host_(first.host_),
+      start_ns_(first.start_ns_),
+      local_user_(user),
+      shared_(first.shared_) {}
+
+Caller ControlService::CallerOf(const grpc::ServerContextBase* context) const {
+  if (!local_user_.has_value()) return salius::CallerOf(context);
+  Caller caller;
+  caller.local_user = *local_user_;
+  caller.address = kLocalPeer;
+  return caller;
+}
+
+std::string ControlService::Asked(const grpc::ServerContext* context) const {
+  return CallerOf(context).ToString();
+}
+
+std::string ControlService::PeerAddress(const grpc::ServerContext* context) const {
+  return CallerOf(context).address;
+}
 
 absl::Status ControlService::PersistPromises(const VolumeId& volume) {
   const absl::Status kept = promises_.Keep();
@@ -85,12 +113,12 @@ grpc::Status ControlService::Note(CallKind kind, const grpc::ServerContext* cont
                                   const std::string& volume, Epoch epoch, grpc::Status status,
                                   std::string refused) {
   if (!status.ok()) refused = status.error_message();
-  calls_.Add({.at_unix_ms = static_cast<uint64_t>(clock_.RealtimeNanos() / 1'000'000),
+  shared_->calls.Add({.at_unix_ms = static_cast<uint64_t>(clock_.RealtimeNanos() / 1'000'000),
               .kind = kind,
               .accepted = status.ok() && refused.empty(),
               .volume = volume,
               .epoch = epoch,
-              .peer = PeerAddress(context),
+              .peer = local_user_.has_value() ? Asked(context) : PeerAddress(context),
               .reason = std::move(refused)});
   return status;
 }
@@ -98,7 +126,7 @@ grpc::Status ControlService::Note(CallKind kind, const grpc::ServerContext* cont
 grpc::Status ControlService::Admit(const grpc::ServerContext* context) const {
   if (!requires_identity_) return grpc::Status::OK;
   const Caller caller = CallerOf(context);
-  if (caller.authenticated() && caller.identity->kind != keys::Kind::kReplica) {
+  if (caller.identity && caller.identity->kind != keys::Kind::kReplica) {
     return grpc::Status::OK;
   }
   SLOG_WARN("a call refused to {}: its certificate has no identity that may call",
@@ -200,7 +228,7 @@ void ControlService::DropKeys(const VolumeId& volume) {
 grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
                                     const control::OpenSessionRequest& request,
                                     control::OpenSessionResponse* response) {
-  if (stopping_.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
+  if (shared_->stopping.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
   const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   if (const absl::Status sealing = CheckSealing(request); !sealing.ok()) return ToGrpc(sealing);
@@ -216,7 +244,7 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
   const std::string peer = PeerAddress(context);
   params.peer = PeerIdOf(peer);
   const bool multicast = !request.multicast().empty() && !request.key_only();
-  absl::MutexLockMaybe joining(multicast ? &joining_ : nullptr);
+  absl::MutexLockMaybe joining(multicast ? &shared_->joining : nullptr);
   if (multicast) {
     const absl::StatusOr<std::string> joined = loop_.Join(request.multicast(), peer);
     if (!joined.ok()) return ToGrpc(joined.status());
@@ -434,7 +462,7 @@ grpc::Status ControlService::Status(grpc::ServerContext* context,
     volume->set_silent_s(static_cast<uint64_t>(status.silent_ns / 1'000'000'000));
     volume->set_peer(PeerText(status.peer));
   }
-  for (const CallEntry& entry : calls_.Recent()) {
+  for (const CallEntry& entry : shared_->calls.Recent()) {
     control::ReplicaStatusResponse::Call* const call = response->add_calls();
     call->set_at_unix_ms(entry.at_unix_ms);
     call->set_kind(std::string(CallName(entry.kind)));

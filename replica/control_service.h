@@ -1,13 +1,20 @@
 // The control plane: service Replica of proto/control.proto over the acceptor.
 //
+// Callers at the unix socket have a service of their own for each user, which shares its state with
+// that of the TCP port.
+//
 // Threads: gRPC's. Each call holds the acceptor's lock briefly (replica/shared_acceptor.h). Fetch
 // takes it for one piece at a time, so that a recovery does not stop other volumes'
 // acknowledgements. Calls wait for the disk with the promise file without that lock.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,6 +26,7 @@
 #include "replica/receive_loop.h"
 #include "replica/session_keys.h"
 #include "replica/shared_acceptor.h"
+#include "transport/caller.h"
 
 namespace salius {
 
@@ -29,9 +37,12 @@ class ControlService final : public control::Replica::Service {
   // sealed; null: they are not.
   ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
                  std::string version, bool requires_identity = false, SessionKeys* keys = nullptr);
+  // Makes a service for the callers of one user of this host; it shares everything with `first`, which
+  // must outlive it.
+  ControlService(ControlService& first, uid_t user);
 
   // Makes OpenSession answer UNAVAILABLE from now on; the other calls still work.
-  void StopSessions() { stopping_.store(true); }
+  void StopSessions() { shared_->stopping.store(true); }
 
   grpc::Status OpenSession(grpc::ServerContext* context, const control::OpenSessionRequest* request,
                            control::OpenSessionResponse* response) override;
@@ -53,6 +64,18 @@ class ControlService final : public control::Replica::Service {
                       control::ReplicaStatusResponse* response) override;
 
  private:
+  // The state that the services of one replica share.
+  struct Shared {
+    CallLog calls;
+    std::atomic<bool> stopping{false};
+    absl::Mutex joining;  // held from the joining of a group until a session names it
+  };
+
+  // Returns the caller, also of a call at the unix socket, which has the loopback address.
+  Caller CallerOf(const grpc::ServerContextBase* context) const;
+  // Returns the caller's identity and address, for the log.
+  std::string Asked(const grpc::ServerContext* context) const;
+  std::string PeerAddress(const grpc::ServerContext* context) const;
   // Do the work of the calls. The callers note it in `calls_`.
   grpc::Status DoOpen(grpc::ServerContext* context, const control::OpenSessionRequest& request,
                       control::OpenSessionResponse* response);
@@ -89,9 +112,8 @@ class ControlService final : public control::Replica::Service {
   SessionKeys* const keys_;
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
-  CallLog calls_;
-  std::atomic<bool> stopping_{false};
-  absl::Mutex joining_;  // held from the joining of a group until a session names it
+  const std::optional<uid_t> local_user_;  // of all callers; none: they come by the network
+  const std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace salius

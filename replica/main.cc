@@ -58,8 +58,8 @@ int Main(const std::vector<std::string>& arguments) {
       ReplicaServer::Start(*options, SystemClock());
   if (!server.ok()) return Fail(server.status(), kExitFailure);
   NotifyReady();
-  SLOG_INFO("version {} serves on {} (TCP and UDP port {})", kReplicaVersion,
-            options->listen.ToString(), (*server)->port());
+  SLOG_INFO("version {} serves on {} (UDP port {}; control: {})", kReplicaVersion,
+            options->listen.ToString(), (*server)->port(), (*server)->control_place());
   // SIGHUP has nothing to reload: the arena's size and the address are fixed for the process's
   // life.
   while (signals.Wait() == SIGHUP) {

@@ -61,7 +61,8 @@ void DeclareAddresses(Options& table, ReplicaOptions& o) {
   table.Text("keys", "FILE", &o.keys,
              "this replica's key and certificate, of `salius keys`; beside it ca.pem");
   table.Switch("insecure", &o.insecure,
-               "allow an address other than loopback although nothing is\nauthenticated");
+               "allow an address other than loopback, and control calls by TCP,\nalthough nothing is "
+               "authenticated");
 }
 
 void DeclareMemory(Options& table, ReplicaOptions& o) {

@@ -16,6 +16,7 @@
 #include "common/runbook.h"
 #include "common/strings.h"
 #include "transport/grpc_factory.h"
+#include "transport/local_socket.h"
 #include "transport/sealed_channel.h"
 #include "transport/udp_socket.h"
 #include "transport/without_keys.h"
@@ -225,14 +226,38 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for
-  SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_, keys_));
-  grpc_ = std::move(tcp_server.server);
+  SALIUS_RETURN_IF_ERROR(ServeControl(options, tcp));
   if (!options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(metrics_server_, MetricsServer::Start(options.metrics, {metrics_}));
   }
   JoinGroups();
   loop_->Start();
   return absl::OkStatus();
+}
+
+// Any user of this host reaches a port on loopback, and nothing says which one it is. So without keys
+// the port stays closed, unless the user asked for it.
+absl::Status ReplicaServer::ServeControl(const ReplicaOptions& options, const SocketAddress& tcp) {
+  if (options.insecure || keys_ != nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_, keys_));
+    grpc_ = std::move(tcp_server.server);
+    return absl::OkStatus();
+  }
+  const std::string path = LocalSocketPath(LocalSocketDirectory(), tcp);
+  absl::StatusOr<std::unique_ptr<LocalServer>> local = LocalServer::Start(
+      path, [this](uid_t user) { return std::make_unique<ControlService>(*service_, user); });
+  if (!local.ok()) {
+    return absl::Status(
+        local.status().code(),
+        absl::StrFormat("the socket for control calls, %s: %s; %s", path,
+                        Sv(local.status().message()), SeeRunbook("no-local-socket")));
+  }
+  local_ = *std::move(local);
+  return absl::OkStatus();
+}
+
+std::string ReplicaServer::control_place() const {
+  return local_ != nullptr ? local_->path() : absl::StrFormat("TCP port %d", port());
 }
 
 // Joins the groups of sessions that were open before this process: they continue.
@@ -258,6 +283,7 @@ void ReplicaServer::Stop() {
     grpc_->Shutdown(std::chrono::system_clock::now() + kDrainTime);
     grpc_->Wait();
   }
+  if (local_ != nullptr) local_->Stop(kDrainTime);
   if (loop_ != nullptr) loop_->Stop();
   metrics_server_.reset();
 }

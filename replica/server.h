@@ -5,13 +5,14 @@
 //
 //   1. the UDP port is bound (a port in use must not leave an arena behind)
 //   2. promises are read, the arena is attached, logs are rebuilt
-//   3. the TCP port is bound, and the replica serves
+//   3. the TCP port or the unix socket is bound, and the replica serves
 //   4. at the end sessions are refused, and present calls and datagrams are finished
 //   5. the arena is detached and left in place
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
@@ -28,6 +29,7 @@
 #include "transport/credentials.h"
 #include "transport/datagram_channel.h"
 #include "transport/key_ring.h"
+#include "transport/local_server.h"
 
 namespace salius {
 
@@ -53,6 +55,8 @@ class ReplicaServer {
   void Stop();
 
   uint16_t port() const { return loop_->port(); }
+  // Returns where control calls are accepted, for the log: "TCP port 7400", or the unix socket.
+  std::string control_place() const;
   const prometheus::Collectable& metrics() const { return *metrics_; }
   int metrics_port() const { return metrics_server_ != nullptr ? metrics_server_->port() : 0; }
 
@@ -65,6 +69,8 @@ class ReplicaServer {
   absl::Status Serve(const ReplicaOptions& options, const SocketAddress& listen,
                      std::unique_ptr<DatagramChannel> channel, Clock& clock,
                      const ChannelLayer& layer);
+  // Begins to accept control calls: by TCP at `tcp`, or without keys at the unix socket beside it.
+  absl::Status ServeControl(const ReplicaOptions& options, const SocketAddress& tcp);
   void JoinGroups();
   // Returns `layer` with one that seals around it, when datagrams are sealed. `answers`: datagrams
   // without a key are answered.
@@ -81,7 +87,8 @@ class ReplicaServer {
   std::shared_ptr<ReplicaMetrics> metrics_;
   std::unique_ptr<ReceiveLoop> loop_;
   std::unique_ptr<ControlService> service_;
-  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<grpc::Server> grpc_;  // null: control calls come by the unix socket only
+  std::unique_ptr<LocalServer> local_;  // null: they come by TCP only
   std::unique_ptr<MetricsServer> metrics_server_;
   bool stopped_ = false;
 };

@@ -38,7 +38,13 @@ std::string AddressOf(const grpc::ServerContextBase& context) {
 
 }  // namespace
 
+std::string Caller::name() const {
+  if (local_user) return absl::StrCat("local/", *local_user);
+  return identity ? identity->ToString() : "";
+}
+
 std::string Caller::ToString() const {
+  if (local_user) return name();
   const std::string at = address.empty() ? "an unknown peer" : address;
   return identity ? absl::StrCat(identity->ToString(), " at ", at) : at;
 }

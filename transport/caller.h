@@ -4,6 +4,7 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <sys/types.h>
 
 #include <optional>
 #include <string>
@@ -17,10 +18,18 @@ struct Caller {
   // without exactly one identity.
   std::optional<keys::Identity> identity;
   std::string address;  // "10.0.0.1:2345"; empty: unknown.
+  // The user at a unix socket of this host, as the kernel names it.
+  std::optional<uid_t> local_user = std::nullopt;
 
-  // Returns whether the connection was authenticated.
-  bool authenticated() const { return identity.has_value(); }
-  // Returns "client/web1 at 10.0.0.1:2345", as far as it is known.
+  // Returns whether it is known who calls.
+  bool authenticated() const { return identity.has_value() || local_user.has_value(); }
+  // Returns "client/web1", or "local/UID" for a user of this host; "" when it is not known.
+  std::string name() const;
+  // Returns whether it may act on any volume: an operator, or root of this host.
+  bool is_operator() const {
+    return (identity && identity->kind == keys::Kind::kOperator) || local_user == uid_t{0};
+  }
+  // Returns "client/web1 at 10.0.0.1:2345" or "local/UID", as far as it is known.
   std::string ToString() const;
 };
 

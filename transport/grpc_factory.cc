@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/strings.h"
+#include "transport/local_socket.h"
 
 namespace salius {
 namespace {
@@ -51,12 +52,16 @@ std::shared_ptr<grpc::Channel> TcpChannel(const std::string& host_port,
     arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   }
   if (options.any_size) arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(
-      host_port,
-      options.keys == nullptr
-          ? ClientCredentials()
-          : options.keys->ForChannel(options.host.empty() ? HostOf(host_port) : options.host),
-      arguments);
+  if (options.keys != nullptr) {
+    return grpc::CreateCustomChannel(
+        host_port,
+        options.keys->ForChannel(options.host.empty() ? HostOf(host_port) : options.host),
+        arguments);
+  }
+  const std::string local = FindLocalSocket(
+      host_port, options.local_only ? NoSocket::kFail : NoSocket::kUseTcp);
+  return grpc::CreateCustomChannel(local.empty() ? host_port : UnixAddress(local),
+                                   ClientCredentials(), arguments);
 }
 
 std::shared_ptr<grpc::Channel> LocalChannel(const std::string& path) {

@@ -36,12 +36,16 @@ struct GrpcChannelOptions {
   bool any_size = false;
   // The keys of this process; null: none, the channel is not authenticated.
   std::shared_ptr<Credentials> keys = nullptr;
+  // Without keys: a replica at a loopback address is reached by its unix socket only. Any user of this
+  // host could listen at the port.
+  bool local_only = false;
   // With keys: the host by which the user knows the peer; empty: that of the channel's address.
   std::string host = "";
 };
 
 // Returns a channel to "host:port". It connects with the first call, never through a proxy of the
-// environment, and again at most a second after a failure.
+// environment, and again at most a second after a failure. A replica at a loopback address is reached by
+// its unix socket, if it has one (transport/local_socket.h).
 std::shared_ptr<grpc::Channel> TcpChannel(const std::string& host_port,
                                           const GrpcChannelOptions& options = {});
 // Returns a channel to the Unix socket `path`.

@@ -64,7 +64,8 @@ absl::Status ReplicaLinks::Begin() {
     Peer peer;
     peer.address = config_.replicas[i];
     SALIUS_ASSIGN_OR_RETURN(peer.host, ParseHostPort(peer.address, 0));
-    peer.control = std::make_unique<SessionClient>(peer.address, shared_.options.keys, peer.host.host);
+    peer.control = std::make_unique<SessionClient>(peer.address, shared_.options.keys, peer.host.host,
+                                                   shared_.options.insecure);
     if (addresses[i].length != 0) {
       peer.looked_up_ns = shared_.clock.MonotonicNanos();
       peer.look_up_at_ns = peer.looked_up_ns + kLookUpSilentNs;

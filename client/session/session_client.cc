@@ -78,7 +78,7 @@ struct SessionClient::Impl {
 
   std::shared_ptr<control::Replica::Stub> Connect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     return control::Replica::NewStub(
-        TcpChannel(address, {.own_connection = true, .keys = keys, .host = host}));
+        TcpChannel(address, {.own_connection = true, .keys = keys, .local_only = !insecure, .host = host}));
   }
 
   // Returns the error of a call that failed.
@@ -94,6 +94,7 @@ struct SessionClient::Impl {
   std::string name;
   std::shared_ptr<Credentials> keys;
   std::string host;  // By which the user knows the replica.
+  bool insecure = true;
   absl::Mutex mutex;
   std::string address ABSL_GUARDED_BY(mutex);
   std::shared_ptr<control::Replica::Stub> stub ABSL_GUARDED_BY(mutex);
@@ -103,11 +104,12 @@ struct SessionClient::Impl {
 };
 
 SessionClient::SessionClient(const std::string& name, std::shared_ptr<Credentials> keys,
-                             const std::string& host)
+                             const std::string& host, bool insecure)
     : impl_(std::make_unique<Impl>()) {
   impl_->name = name;
   impl_->keys = std::move(keys);
   impl_->host = host;
+  impl_->insecure = insecure;
 }
 
 SessionClient::~SessionClient() = default;

@@ -25,8 +25,9 @@ class SessionClient {
  public:
   // Makes a client without an address. `name`: of the replica, for messages. With `keys` the
   // replica must show a certificate for `host`, the name or address by which the user knows it.
+  // Without keys, a replica at a loopback address is reached by TCP only if `insecure`.
   explicit SessionClient(const std::string& name, std::shared_ptr<Credentials> keys = nullptr,
-                         const std::string& host = "");
+                         const std::string& host = "", bool insecure = true);
   ~SessionClient();
 
   // Sets the address of the replica's control service ("host:port"; empty: not known). Calls that

@@ -100,9 +100,10 @@ class Run:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         os.close(all_runs)
         # umount(8) keeps notes of mounts in /run/mount; the run's notes belong to the run.
-        for path in ("/run/netns", "/run/salius", "/run/user", "/run/mount", "/dev/shm"):
+        for path in ("/run/netns", "/run/salius", "/run/salius-replica", "/run/user", "/run/mount", "/dev/shm"):
             os.makedirs(path, exist_ok=True)
-            sh("mount", "-t", "tmpfs", "-o", "mode=1777", self.id, path)
+            mode = "mode=755" if path == "/run/salius-replica" else "mode=1777"
+            sh("mount", "-t", "tmpfs", "-o", mode, self.id, path)
 
     @staticmethod
     def _sweep(base):

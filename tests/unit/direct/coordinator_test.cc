@@ -52,6 +52,7 @@ class CoordinatorTest : public testing::Test {
   void StartReplica(int index) {
     ReplicaOptions options;
     options.listen = HostPort{"127.0.0.1", 0};
+    options.insecure = true;  // control calls come by TCP
     options.memory_bytes = 64 << 20;
     options.no_mlock = true;
     options.log_level = "off";
@@ -69,6 +70,7 @@ class CoordinatorTest : public testing::Test {
     auto state = StateFile::Open(LinuxBacking(), dir_.salius_fd, kStateFileName);
     ASSERT_TRUE(state.ok()) << state.status();
     StreamOptions options;
+    options.insecure = true;  // replicas on loopback, by TCP
     options.config = config_;
     options.session_name = "test";
     auto started = Coordinator::Start(dir_, *std::move(state), std::move(options));

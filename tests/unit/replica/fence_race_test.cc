@@ -55,6 +55,7 @@ TEST(FenceRaceTest, NothingIsAcknowledgedThatTheFenceDoesNotName) {
   ShmDir shm, state;
   ReplicaOptions options;
   options.listen = HostPort{"127.0.0.1", 0};
+  options.insecure = true;  // control calls come by TCP
   options.memory_bytes = uint64_t{32} << 20;
   options.shm_dir = shm.path();
   options.state_dir = state.path();

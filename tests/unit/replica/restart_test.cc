@@ -89,7 +89,7 @@ class RestartTest : public ::testing::Test {
  protected:
   std::vector<std::string> Arguments() {
     return {"--listen", "127.0.0.1:0", "--memory", "16MiB", "--shm-dir", dir(), "--no-mlock",
-            "--state-dir", state_.path()};
+            "--state-dir", state_.path(), "--insecure"};
   }
   void Start() {
     client_.reset();
@@ -234,6 +234,7 @@ TEST_F(RestartTest, PortInUseIsExitCodeOneAndNamesThePort) {
 TEST_F(RestartTest, PublicAddressWithoutInsecureIsExitCodeTwoAndSaysWhy) {
   auto arguments = Arguments();
   arguments[1] = "0.0.0.0:0";
+  arguments.pop_back();  // --insecure
   Process process(arguments);
   EXPECT_FALSE(process.WaitServing());
   const int status = process.Kill(0);

@@ -160,6 +160,7 @@ TEST_F(ServerTest, AVolumeIsForgottenOverGrpc) {
 
 TEST_F(ServerTest, PublicAddressNeedsInsecure) {
   ReplicaOptions options = Options();
+  options.insecure = false;
   options.listen.host = "0.0.0.0";
   const absl::Status status = ReplicaServer::Start(options, SystemClock()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -171,6 +172,7 @@ TEST_F(ServerTest, PublicAddressNeedsInsecure) {
 
 TEST_F(ServerTest, PublicMetricsAddressNeedsInsecure) {
   ReplicaOptions options = Options();
+  options.insecure = false;
   options.metrics = "0.0.0.0:0";
   EXPECT_EQ(ReplicaServer::Start(options, SystemClock()).status().code(),
             absl::StatusCode::kFailedPrecondition);

@@ -22,6 +22,7 @@ class ServerTest : public ::testing::Test {
     options.memory_bytes = uint64_t{16} << 20;
     options.shm_dir = shm_.path();
     options.state_dir = state_.path();
+    options.insecure = true;  // the client uses TCP
     options.no_mlock = true;  // tests run with any limit of locked memory
     options.log_level = "off";
     return options;

@@ -23,6 +23,7 @@ class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<i
     for (int i = 0; i < 2; ++i) {
       ReplicaOptions options;
       options.listen = HostPort{"127.0.0.1", 0};
+      options.insecure = true;  // control calls come by TCP
       options.memory_bytes = 64 << 20;
       options.no_mlock = true;
       options.log_level = "off";

@@ -30,6 +30,7 @@ class SealedTest : public PipelineTest {
   void StartReplica(size_t i, bool sealed = true, const ChannelLayer& layer = {}) {
     ReplicaOptions options;
     options.listen = HostPort{"127.0.0.1", i < ports_.size() ? ports_[i] : uint16_t{0}};
+    options.insecure = true;  // control calls come by TCP
     options.memory_bytes = 64 << 20;
     options.no_mlock = true;
     options.sealed = sealed;

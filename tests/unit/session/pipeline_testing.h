@@ -107,6 +107,7 @@ class PipelineTest : public testing::Test {
                             StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName,
                                             config_.volume, nullptr));
     StreamOptions options;
+    options.insecure = true;  // replicas on loopback, by TCP
     options.config = config_;
     options.session_name = "test";
     options.spin_ns = spin_ns_;
