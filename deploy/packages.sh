@@ -21,8 +21,7 @@ salius_demo_packages=(e2fsprogs iproute2 python3 sqlite3)
 salius_check_packages=(
   acl busybox-static clang clang-format clang-tidy libclang-rt-14-dev
   git gosu mariadb-client-core mariadb-server-core redis-tools rocksdb-tools runit
-  btrfs-progs e2fsprogs eatmydata ethtool faketime iproute2 iptables postgresql-15 python3 python3-pytest python3-pytest-subtests qemu-system-common qemu-system-x86 quota sqlite3 strace systemd util-linux xfsprogs
-  btrfs-progs e2fsprogs eatmydata ethtool faketime iproute2 iptables openssl postgresql-15 python3 python3-pytest python3-pytest-subtests qemu-system-common qemu-system-x86 quota sqlite3 strace util-linux xfsprogs
+  btrfs-progs e2fsprogs eatmydata ethtool faketime iproute2 iptables openssl postgresql-15 python3 python3-pytest python3-pytest-subtests qemu-system-common qemu-system-x86 quota sqlite3 strace systemd util-linux xfsprogs
 )
 
 # For pjdfstest and fsx without cargo >= 1.85 (tests/stages/posix.sh): a newer Rust than rustc.

@@ -151,6 +151,10 @@ class Acceptor {
   // epoch, token; epoch too large), RESOURCE_EXHAUSTED (no room for a promise).
   absl::StatusOr<FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token,
                                     const PeerId& peer = {});
+  // Returns whether there is a log of the volume or a promise.
+  bool Knows(const VolumeId& volume) const {
+    return Find(volume) != nullptr || promises_.Of(volume).fence_epoch() != 0;
+  }
   Inventory GetInventory(int64_t now_ns, const VolumeId& volume) const;
   // Drops the log when its epoch is <= `epoch`; returns the bytes of records that were in it.
   // FAILED_PRECONDITION when a newer session is open, or when `session` is not 0 and the log of

@@ -36,12 +36,27 @@ CallLog::CallLog() {
 }
 
 void CallLog::Add(CallEntry entry) {
-  for (std::string* const text : {&entry.volume, &entry.peer, &entry.reason}) Shorten(*text);
+  for (std::string* const text : {&entry.volume, &entry.identity, &entry.peer, &entry.reason}) Shorten(*text);
   absl::MutexLock lock(&mutex_);
   Calls& calls = calls_[IndexOf(entry.kind, entry.accepted)];
   calls.total->Increment();
+  if (!entry.identity.empty()) CountIdentity(entry);
   if (calls.last.size() == kKept) calls.last.pop_front();
   calls.last.push_back({added_++, std::move(entry)});
+}
+
+void CallLog::CountIdentity(const CallEntry& entry) {
+  std::string name = entry.identity;
+  if (!identities_.contains(name) && identities_.size() >= kMaxIdentities) name = "others";
+  std::array<Counter*, 2>& counters = identities_[name];
+  for (const bool accepted : {false, true}) {
+    Counter*& counter = counters[accepted ? 1 : 0];
+    if (counter != nullptr) continue;
+    counter = &GetCounter("salius_replica_identity_calls_total",
+                          "Control calls, by the caller's identity and result",
+                          {{"identity", name}, {"result", accepted ? "accepted" : "refused"}});
+  }
+  counters[entry.accepted ? 1 : 0]->Increment();
 }
 
 std::vector<CallEntry> CallLog::Recent() const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "common/ids.h"
 #include "common/metrics.h"
@@ -31,6 +32,7 @@ struct CallEntry {
   bool accepted = false;
   std::string volume;  // 16 bytes; others when the caller sent others.
   Epoch epoch = 0;     // 0: the call names none.
+  std::string identity;  // "client/web1"; empty: none.
   std::string peer;    // "10.0.0.1:2345"; empty: unknown.
   std::string reason;  // Why it was refused; empty: it was accepted.
 };
@@ -42,7 +44,11 @@ class CallLog {
   // Bytes that are kept of a text of a call.
   static constexpr size_t kMaxText = 200;
 
-  // The counters are those of the process: salius_replica_control_calls_total.
+  // Identities that have counters of their own; others share one.
+  static constexpr size_t kMaxIdentities = 1000;
+
+  // The counters are those of the process: salius_replica_control_calls_total, and
+  // salius_replica_identity_calls_total by identity.
   CallLog();
 
   // Counts the call and keeps it.
@@ -51,6 +57,7 @@ class CallLog {
   std::vector<CallEntry> Recent() const;
 
  private:
+  void CountIdentity(const CallEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A call with its place in the order of all: a clock may be set back.
   struct Numbered {
     uint64_t number = 0;
@@ -65,6 +72,7 @@ class CallLog {
   mutable absl::Mutex mutex_;
   // By kind, refused before accepted.
   std::array<Calls, 2 * kCallKinds> calls_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::array<Counter*, 2>> identities_ ABSL_GUARDED_BY(mutex_);
   uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,7 +1,9 @@
 #include "replica/control_service.h"
 
 #include <cstring>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
@@ -11,7 +13,6 @@
 #include "common/host.h"
 #include "common/log.h"
 #include "common/strings.h"
-#include "transport/caller.h"
 
 namespace salius {
 namespace {
@@ -55,17 +56,22 @@ void FillInventory(const Inventory& from, control::VolumeInventory* to) {
   to->set_overdue(from.overdue);
 }
 
+// Returns the number under which the caller's share of the memory is counted.
+PeerId ShareOf(const Caller& caller) {
+  return caller.identity ? PeerIdOfIdentity(caller.identity->ToString()) : PeerIdOf(caller.address);
+}
+
 }  // namespace
 
 ControlService::ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop,
-                               Clock& clock, std::string version, bool requires_identity,
+                               Clock& clock, std::string version, OwnerKeeper* owners,
                                SessionKeys* keys)
     : acceptor_(acceptor),
       promises_(promises),
       loop_(loop),
       clock_(clock),
       version_(std::move(version)),
-      requires_identity_(requires_identity),
+      owners_(owners),
       keys_(keys),
       host_(BootId().value_or("")),
       start_ns_(clock.MonotonicNanos()),
@@ -77,7 +83,7 @@ ControlService::ControlService(ControlService& first, uid_t user)
       loop_(first.loop_),
       clock_(first.clock_),
       version_(first.version_),
-      requires_identity_(false),  // the kernel names the caller
+      owners_(nullptr),  // the kernel names the caller, and there are no keys
       keys_(first.keys_),
       host_(first.host_),
       start_ns_(first.start_ns_),
@@ -92,14 +98,6 @@ Caller ControlService::CallerOf(const grpc::ServerContextBase* context) const {
   return caller;
 }
 
-std::string ControlService::Asked(const grpc::ServerContext* context) const {
-  return CallerOf(context).ToString();
-}
-
-std::string ControlService::PeerAddress(const grpc::ServerContext* context) const {
-  return CallerOf(context).address;
-}
-
 absl::Status ControlService::PersistPromises(const VolumeId& volume) {
   const absl::Status kept = promises_.Keep();
   if (kept.ok()) return kept;
@@ -109,71 +107,136 @@ absl::Status ControlService::PersistPromises(const VolumeId& volume) {
       absl::StrFormat("this replica cannot keep a promise: %s", Sv(kept.message())));
 }
 
-grpc::Status ControlService::Note(CallKind kind, const grpc::ServerContext* context,
-                                  const std::string& volume, Epoch epoch, grpc::Status status,
-                                  std::string refused) {
+grpc::Status ControlService::Note(CallKind kind, const Caller& caller, const std::string& volume,
+                                  Epoch epoch, grpc::Status status, std::string refused) {
   if (!status.ok()) refused = status.error_message();
   shared_->calls.Add({.at_unix_ms = static_cast<uint64_t>(clock_.RealtimeNanos() / 1'000'000),
               .kind = kind,
               .accepted = status.ok() && refused.empty(),
               .volume = volume,
               .epoch = epoch,
-              .peer = local_user_.has_value() ? Asked(context) : PeerAddress(context),
+              .identity = caller.identity ? caller.identity->ToString() : "",
+              .peer = caller.local_user ? caller.ToString() : caller.address,
               .reason = std::move(refused)});
   return status;
 }
 
-grpc::Status ControlService::Admit(const grpc::ServerContext* context) const {
-  if (!requires_identity_) return grpc::Status::OK;
-  const Caller caller = CallerOf(context);
-  if (caller.identity && caller.identity->kind != keys::Kind::kReplica) {
-    return grpc::Status::OK;
+absl::Status ControlService::Admit(const Caller& caller) {
+  if (owners_ == nullptr) return absl::OkStatus();
+  if (!caller.authenticated() || caller.identity->kind == keys::Kind::kReplica) {
+    SLOG_WARN("a call refused to {}: its certificate has no identity that may call",
+              caller.ToString());
+    return absl::UnauthenticatedError(
+        "your certificate has no identity, or more than one, or that of a replica: use one of "
+        "`salius keys issue DIR client/NAME`");
   }
-  SLOG_WARN("a call refused to {}: its certificate has no identity that may call",
-            caller.ToString());
-  return ToGrpc(absl::UnauthenticatedError(
-      "your certificate has no identity, or more than one, or that of a replica: use one of "
-      "`salius keys issue DIR client/NAME`"));
+  absl::MutexLock lock(&limits_mutex_);
+  return limits_.Admit(clock_.MonotonicNanos(), caller.identity->ToString(), caller.address);
+}
+
+bool ControlService::MaySee(const Caller& caller, const VolumeId& volume) const {
+  return owners_ == nullptr || owners_->MaySee(*caller.identity, volume);
+}
+
+bool ControlService::Uses(const VolumeId& volume) {
+  absl::MutexLock lock(&acceptor_.mutex);
+  return acceptor_.acceptor.Knows(volume);
+}
+
+grpc::Status ControlService::Guard(const Caller& caller, OwnerBook::Action action,
+                                   const std::string& volume_bytes,
+                                   absl::FunctionRef<grpc::Status()> call) {
+  if (owners_ == nullptr) return call();
+  if (const absl::Status admitted = Admit(caller); !admitted.ok()) return ToGrpc(admitted);
+  const absl::StatusOr<VolumeId> volume = ParseVolume(volume_bytes);
+  if (!volume.ok()) return ToGrpc(volume.status());
+  // Set when the call was made; else the caller may not make it.
+  std::optional<grpc::Status> made;
+  const auto make = [&] {
+    made = call();
+    return absl::Status(static_cast<absl::StatusCode>(made->error_code()), "");
+  };
+  absl::Status allowed;
+  if (action == OwnerBook::Action::kClaim) {
+    allowed = owners_->Claim(*caller.identity, *volume, [&] { return Uses(*volume); }, make);
+  } else {
+    allowed = owners_->MayUse(*caller.identity, *volume, Uses(*volume));
+    if (allowed.ok()) static_cast<void>(make());
+  }
+  if (made) return *made;
+  const std::string owner = owners_->OwnerOf(*volume);
+  SLOG_WARN("volume {}, owned by {}: a call refused to {}: {}", volume->ToString(),
+            owner.empty() ? "no identity" : owner, caller.ToString(), Sv(allowed.message()));
+  return ToGrpc(allowed);
 }
 
 grpc::Status ControlService::OpenSession(grpc::ServerContext* context,
                                          const control::OpenSessionRequest* request,
                                          control::OpenSessionResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  grpc::Status status = DoOpen(context, *request, response);
+  const Caller caller = CallerOf(context);
+  grpc::Status status = Guard(caller, OwnerBook::Action::kClaim, request->volume(),
+                              [&] { return DoOpen(caller, *request, response); });
   // A new key for an open session is no event.
   if (request->key_only() && status.ok()) return status;
-  return Note(CallKind::kOpen, context, request->volume(), request->epoch(), std::move(status));
+  return Note(CallKind::kOpen, caller, request->volume(), request->epoch(), std::move(status));
 }
 
 grpc::Status ControlService::Fence(grpc::ServerContext* context,
                                    const control::FenceRequest* request,
                                    control::FenceResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  grpc::Status status = DoFence(context, *request, response);
+  const Caller caller = CallerOf(context);
+  grpc::Status status = Guard(caller, OwnerBook::Action::kClaim, request->volume(),
+                              [&] { return DoFence(caller, *request, response); });
   std::string refused;
   if (status.ok() && !response->accepted()) {
     refused = absl::StrFormat("promised is epoch %d, the session's epoch is %d",
                               response->promised_epoch(), response->inventory().epoch());
   }
-  return Note(CallKind::kFence, context, request->volume(), request->epoch(), std::move(status),
+  return Note(CallKind::kFence, caller, request->volume(), request->epoch(), std::move(status),
               std::move(refused));
 }
 
 grpc::Status ControlService::DropVolume(grpc::ServerContext* context,
                                         const control::DropVolumeRequest* request,
                                         control::DropVolumeResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  return Note(CallKind::kDrop, context, request->volume(), request->epoch(),
-              DoDrop(context, *request, response));
+  const Caller caller = CallerOf(context);
+  return Note(CallKind::kDrop, caller, request->volume(), request->epoch(),
+              Guard(caller, OwnerBook::Action::kUse, request->volume(),
+                    [&] { return DoDrop(caller, *request, response); }));
 }
 
 grpc::Status ControlService::ForgetVolume(grpc::ServerContext* context,
                                           const control::ForgetVolumeRequest* request,
                                           control::ForgetVolumeResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  return Note(CallKind::kForget, context, request->volume(), 0,
-              DoForget(context, *request, response));
+  const Caller caller = CallerOf(context);
+  return Note(CallKind::kForget, caller, request->volume(), 0,
+              Guard(caller, OwnerBook::Action::kUse, request->volume(),
+                    [&] { return DoForget(caller, *request, response); }));
+}
+
+grpc::Status ControlService::Inventory(grpc::ServerContext* context,
+                                       const control::InventoryRequest* request,
+                                       control::InventoryResponse* response) {
+  return Guard(CallerOf(context), OwnerBook::Action::kUse, request->volume(),
+               [&] { return DoInventory(*request, response); });
+}
+
+grpc::Status ControlService::Fetch(grpc::ServerContext* context,
+                                   const control::FetchRequest* request,
+                                   grpc::ServerWriter<control::FetchResponse>* writer) {
+  const Caller caller = CallerOf(context);
+  const auto write = [writer](const control::FetchResponse& message) {
+    return writer->Write(message);
+  };
+  grpc::Status status = Guard(caller, OwnerBook::Action::kUse, request->volume(),
+                              [&] { return FetchTo(*request, write); });
+  if (context->IsCancelled()) status = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+  SLOG_INFO("volume {}: records of epoch {} above {} {} {}{}",
+            volume.ok() ? volume->ToString() : "?", request->epoch(), request->after(),
+            status.ok() ? "read by" : "not read by", caller.ToString(),
+            status.ok() ? "" : ": " + status.error_message());
+  return Note(CallKind::kFetch, caller, request->volume(), request->epoch(), std::move(status));
 }
 
 absl::Status ControlService::CheckSealing(const control::OpenSessionRequest& request) const {
@@ -225,7 +288,7 @@ void ControlService::DropKeys(const VolumeId& volume) {
   if (keys_ != nullptr) keys_->Drop(volume);
 }
 
-grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
+grpc::Status ControlService::DoOpen(const Caller& caller,
                                     const control::OpenSessionRequest& request,
                                     control::OpenSessionResponse* response) {
   if (shared_->stopping.load()) return ToGrpc(absl::UnavailableError("this replica is shutting down"));
@@ -241,12 +304,11 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
   params.k = request.k();
   params.memory_bytes = request.memory_bytes();
   params.existing_only = request.key_only();
-  const std::string peer = PeerAddress(context);
-  params.peer = PeerIdOf(peer);
+  params.peer = ShareOf(caller);
   const bool multicast = !request.multicast().empty() && !request.key_only();
   absl::MutexLockMaybe joining(multicast ? &shared_->joining : nullptr);
   if (multicast) {
-    const absl::StatusOr<std::string> joined = loop_.Join(request.multicast(), peer);
+    const absl::StatusOr<std::string> joined = loop_.Join(request.multicast(), caller.address);
     if (!joined.ok()) return ToGrpc(joined.status());
     params.multicast = *joined;
   }
@@ -258,20 +320,20 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
   }
   if (!free_bytes.ok()) {
     SLOG_WARN("session of volume {} epoch {} refused to {}: {}", volume->ToString(), params.epoch,
-              Asked(context), Sv(free_bytes.status().message()));
+              caller.ToString(), Sv(free_bytes.status().message()));
     return ToGrpc(free_bytes.status());
   }
   if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   if (const absl::Status taken = TakeKey(*volume, request, response); !taken.ok()) {
     SLOG_WARN("session of volume {} epoch {}: the key of {} is refused: {}", volume->ToString(),
-              params.epoch, Asked(context), Sv(taken.message()));
+              params.epoch, caller.ToString(), Sv(taken.message()));
     return ToGrpc(taken);
   }
   if (request.key_only()) {
     SLOG_DEBUG("session of volume {} has a new key", volume->ToString());
   } else {
     SLOG_INFO("session of volume {} open: epoch {}, base {}, for {}", volume->ToString(),
-              params.epoch, params.base, Asked(context));
+              params.epoch, params.base, caller.ToString());
   }
   response->set_store(promises_.id());
   response->set_udp_port(loop_.port());
@@ -281,7 +343,7 @@ grpc::Status ControlService::DoOpen(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::DoFence(grpc::ServerContext* context,
+grpc::Status ControlService::DoFence(const Caller& caller,
                                      const control::FenceRequest& request,
                                      control::FenceResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
@@ -290,7 +352,7 @@ grpc::Status ControlService::DoFence(grpc::ServerContext* context,
   {
     absl::MutexLock lock(&acceptor_.mutex);
     fence = acceptor_.acceptor.Fence(*volume, request.epoch(), request.token(),
-                                     PeerIdOf(PeerAddress(context)));
+                                     ShareOf(caller));
     // Under the same lock: the inventory lists the records that are held behind the fence.
     FillInventory(acceptor_.acceptor.GetInventory(clock_.MonotonicNanos(), *volume),
                   response->mutable_inventory());
@@ -298,14 +360,14 @@ grpc::Status ControlService::DoFence(grpc::ServerContext* context,
   }
   if (!fence.ok()) {
     SLOG_WARN("fence of volume {} with epoch {} by {} refused: {}", volume->ToString(),
-              request.epoch(), Asked(context), Sv(fence.status().message()));
+              request.epoch(), caller.ToString(), Sv(fence.status().message()));
     return ToGrpc(fence.status());
   }
   if (fence->accepted) {
     if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   }
   SLOG_WARN("fence of volume {} with epoch {} by {}: {}, promised is {}, the session's epoch is {}",
-            volume->ToString(), request.epoch(), Asked(context),
+            volume->ToString(), request.epoch(), caller.ToString(),
             fence->accepted ? "accepted" : "refused", fence->promised_epoch,
             response->inventory().epoch());
   response->set_store(promises_.id());
@@ -314,11 +376,9 @@ grpc::Status ControlService::DoFence(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Inventory(grpc::ServerContext* context,
-                                       const control::InventoryRequest* request,
-                                       control::InventoryResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
+grpc::Status ControlService::DoInventory(const control::InventoryRequest& request,
+                                         control::InventoryResponse* response) {
+  const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
   if (!volume.ok()) return ToGrpc(volume.status());
   response->set_store(promises_.id());
   absl::MutexLock lock(&acceptor_.mutex);
@@ -326,21 +386,6 @@ grpc::Status ControlService::Inventory(grpc::ServerContext* context,
                 response->mutable_inventory());
   response->set_incarnation(acceptor_.acceptor.incarnation());
   return grpc::Status::OK;
-}
-
-grpc::Status ControlService::Fetch(grpc::ServerContext* context,
-                                   const control::FetchRequest* request,
-                                   grpc::ServerWriter<control::FetchResponse>* writer) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  grpc::Status status = FetchTo(
-      *request, [writer](const control::FetchResponse& message) { return writer->Write(message); });
-  if (context->IsCancelled()) status = grpc::Status(grpc::StatusCode::CANCELLED, "cancelled");
-  const absl::StatusOr<VolumeId> volume = ParseVolume(request->volume());
-  SLOG_INFO("volume {}: records of epoch {} above {} {} {}{}",
-            volume.ok() ? volume->ToString() : "?", request->epoch(), request->after(),
-            status.ok() ? "read by" : "not read by", Asked(context),
-            status.ok() ? "" : ": " + status.error_message());
-  return Note(CallKind::kFetch, context, request->volume(), request->epoch(), std::move(status));
 }
 
 grpc::Status ControlService::FetchTo(
@@ -385,7 +430,7 @@ grpc::Status ControlService::FetchTo(
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::DoDrop(grpc::ServerContext* context,
+grpc::Status ControlService::DoDrop(const Caller& caller,
                                     const control::DropVolumeRequest& request,
                                     control::DropVolumeResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
@@ -397,11 +442,11 @@ grpc::Status ControlService::DoDrop(grpc::ServerContext* context,
   }
   if (!freed.ok()) {
     SLOG_WARN("volume {}: drop of epochs up to {} refused to {}: {}", volume->ToString(),
-              request.epoch(), Asked(context), Sv(freed.status().message()));
+              request.epoch(), caller.ToString(), Sv(freed.status().message()));
     return ToGrpc(freed.status());
   }
   SLOG_INFO("volume {}: epochs up to {} dropped for {}, {} bytes", volume->ToString(),
-            request.epoch(), Asked(context), *freed);
+            request.epoch(), caller.ToString(), *freed);
   DropKeys(*volume);
   // A session too many in the file does no harm: not a reason to fail.
   static_cast<void>(PersistPromises(*volume));
@@ -409,7 +454,7 @@ grpc::Status ControlService::DoDrop(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::DoForget(grpc::ServerContext* context,
+grpc::Status ControlService::DoForget(const Caller& caller,
                                       const control::ForgetVolumeRequest& request,
                                       control::ForgetVolumeResponse* response) {
   const absl::StatusOr<VolumeId> volume = ParseVolume(request.volume());
@@ -420,14 +465,17 @@ grpc::Status ControlService::DoForget(grpc::ServerContext* context,
     forgotten = acceptor_.acceptor.Forget(clock_.MonotonicNanos(), *volume, request.force());
   }
   if (!forgotten.ok()) {
-    SLOG_WARN("volume {}: not forgotten for {}: {}", volume->ToString(), Asked(context),
+    SLOG_WARN("volume {}: not forgotten for {}: {}", volume->ToString(), caller.ToString(),
               Sv(forgotten.status().message()));
     return ToGrpc(forgotten.status());
   }
   if (const absl::Status kept = PersistPromises(*volume); !kept.ok()) return ToGrpc(kept);
   DropKeys(*volume);
+  if (owners_ != nullptr) {
+    if (const absl::Status kept = owners_->Forget(*volume); !kept.ok()) return ToGrpc(kept);
+  }
   SLOG_WARN("volume {}: forgotten for {}{}, {} bytes, promised was {}", volume->ToString(),
-            Asked(context), request.force() ? " by force" : "", forgotten->bytes,
+            caller.ToString(), request.force() ? " by force" : "", forgotten->bytes,
             forgotten->promised);
   response->set_known(forgotten->known);
   response->set_bytes_freed(forgotten->bytes);
@@ -435,12 +483,8 @@ grpc::Status ControlService::DoForget(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-grpc::Status ControlService::Status(grpc::ServerContext* context,
-                                    const control::ReplicaStatusRequest*,
-                                    control::ReplicaStatusResponse* response) {
-  if (grpc::Status refused = Admit(context); !refused.ok()) return refused;
-  const int64_t now_ns = clock_.MonotonicNanos();
-  response->set_store(promises_.id());
+std::vector<Acceptor::VolumeStatus> ControlService::FillTotals(
+    int64_t now_ns, control::ReplicaStatusResponse* response) {
   absl::MutexLock lock(&acceptor_.mutex);
   response->set_incarnation(acceptor_.acceptor.incarnation());
   response->set_version(version_);
@@ -453,16 +497,33 @@ grpc::Status ControlService::Status(grpc::ServerContext* context,
   response->set_memory_bytes(acceptor_.acceptor.memory_bytes());
   response->set_free_bytes(acceptor_.acceptor.free_bytes());
   response->set_uptime_s(static_cast<uint64_t>((now_ns - start_ns_) / 1'000'000'000));
-  for (const Acceptor::VolumeStatus& status : acceptor_.acceptor.Status(now_ns)) {
+  return acceptor_.acceptor.Status(now_ns);
+}
+
+grpc::Status ControlService::Status(grpc::ServerContext* context,
+                                    const control::ReplicaStatusRequest*,
+                                    control::ReplicaStatusResponse* response) {
+  const Caller caller = CallerOf(context);
+  if (const absl::Status admitted = Admit(caller); !admitted.ok()) return ToGrpc(admitted);
+  const int64_t now_ns = clock_.MonotonicNanos();
+  response->set_store(promises_.id());
+  const std::vector<Acceptor::VolumeStatus> volumes = FillTotals(now_ns, response);
+  // Without the acceptor's lock: that of the owners is held over writes to the disk.
+  for (const Acceptor::VolumeStatus& status : volumes) {
+    if (!MaySee(caller, status.volume)) continue;
     control::ReplicaStatusResponse::Volume* const volume = response->add_volumes();
     volume->set_volume(std::string(reinterpret_cast<const char*>(status.volume.bytes.data()),
                                    status.volume.bytes.size()));
     FillInventory(status.inventory, volume->mutable_inventory());
     volume->set_memory_bytes(status.memory_bytes);
     volume->set_silent_s(static_cast<uint64_t>(status.silent_ns / 1'000'000'000));
-    volume->set_peer(PeerText(status.peer));
+    const std::string owner = owners_ == nullptr ? "" : owners_->OwnerOf(status.volume);
+    volume->set_owner(owner);
+    volume->set_peer(owner.empty() ? PeerText(status.peer) : "");
   }
   for (const CallEntry& entry : shared_->calls.Recent()) {
+    const absl::StatusOr<VolumeId> named = ParseVolume(entry.volume);
+    if (!MaySee(caller, named.ok() ? *named : VolumeId{})) continue;
     control::ReplicaStatusResponse::Call* const call = response->add_calls();
     call->set_at_unix_ms(entry.at_unix_ms);
     call->set_kind(std::string(CallName(entry.kind)));
@@ -470,6 +531,7 @@ grpc::Status ControlService::Status(grpc::ServerContext* context,
     call->set_volume(entry.volume);
     call->set_epoch(entry.epoch);
     call->set_peer(entry.peer);
+    call->set_identity(entry.identity);
     call->set_reason(entry.reason);
   }
   return grpc::Status::OK;

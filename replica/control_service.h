@@ -16,12 +16,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "proto/control.grpc.pb.h"
 #include "replica/call_log.h"
+#include "replica/caller_limits.h"
+#include "replica/owner_book.h"
+#include "replica/owner_keeper.h"
 #include "replica/promise_keeper.h"
 #include "replica/receive_loop.h"
 #include "replica/session_keys.h"
@@ -32,13 +38,14 @@ namespace salius {
 
 class ControlService final : public control::Replica::Service {
  public:
-  // All must outlive the service. OpenSession and Status report `version`. `requires_identity`: a
-  // caller without one is refused (UNAUTHENTICATED). `keys`: of the sessions, whose datagrams are
+  // All must outlive the service. OpenSession and Status report `version`. With `owners` a caller
+  // needs an identity (else UNAUTHENTICATED), which may act on its own volumes only
+  // (PERMISSION_DENIED); null: there are no keys. `keys`: of the sessions, whose datagrams are
   // sealed; null: they are not.
   ControlService(SharedAcceptor& acceptor, PromiseKeeper& promises, ReceiveLoop& loop, Clock& clock,
-                 std::string version, bool requires_identity = false, SessionKeys* keys = nullptr);
-  // Makes a service for the callers of one user of this host; it shares everything with `first`, which
-  // must outlive it.
+                 std::string version, OwnerKeeper* owners = nullptr, SessionKeys* keys = nullptr);
+  // Makes a service for the callers of one user of this host; it shares everything with `first`,
+  // which must outlive it and have no owners.
   ControlService(ControlService& first, uid_t user);
 
   // Makes OpenSession answer UNAVAILABLE from now on; the other calls still work.
@@ -73,23 +80,32 @@ class ControlService final : public control::Replica::Service {
 
   // Returns the caller, also of a call at the unix socket, which has the loopback address.
   Caller CallerOf(const grpc::ServerContextBase* context) const;
-  // Returns the caller's identity and address, for the log.
-  std::string Asked(const grpc::ServerContext* context) const;
-  std::string PeerAddress(const grpc::ServerContext* context) const;
   // Do the work of the calls. The callers note it in `calls_`.
-  grpc::Status DoOpen(grpc::ServerContext* context, const control::OpenSessionRequest& request,
+  grpc::Status DoOpen(const Caller& caller, const control::OpenSessionRequest& request,
                       control::OpenSessionResponse* response);
-  grpc::Status DoFence(grpc::ServerContext* context, const control::FenceRequest& request,
+  grpc::Status DoFence(const Caller& caller, const control::FenceRequest& request,
                        control::FenceResponse* response);
-  grpc::Status DoDrop(grpc::ServerContext* context, const control::DropVolumeRequest& request,
+  grpc::Status DoDrop(const Caller& caller, const control::DropVolumeRequest& request,
                       control::DropVolumeResponse* response);
-  grpc::Status DoForget(grpc::ServerContext* context, const control::ForgetVolumeRequest& request,
+  grpc::Status DoForget(const Caller& caller, const control::ForgetVolumeRequest& request,
                         control::ForgetVolumeResponse* response);
-  // UNAUTHENTICATED unless the caller may make calls at all.
-  grpc::Status Admit(const grpc::ServerContext* context) const;
-  // Notes a call of the caller of `context`, and returns its status. `refused`: the reason for a
+  // Checks that the caller may make calls at all: UNAUTHENTICATED, RESOURCE_EXHAUSTED.
+  absl::Status Admit(const Caller& caller);
+  // Makes the call if the caller may act on the volume.
+  grpc::Status Guard(const Caller& caller, OwnerBook::Action action, const std::string& volume,
+                     absl::FunctionRef<grpc::Status()> call);
+  // Fills in what Status shows of the whole replica; returns the volumes.
+  std::vector<Acceptor::VolumeStatus> FillTotals(int64_t now_ns,
+                                                 control::ReplicaStatusResponse* response);
+  // Returns whether the status shows the volume to the caller.
+  bool MaySee(const Caller& caller, const VolumeId& volume) const;
+  // Returns whether there is a log or a promise of the volume.
+  bool Uses(const VolumeId& volume);
+  grpc::Status DoInventory(const control::InventoryRequest& request,
+                           control::InventoryResponse* response);
+  // Notes a call of `caller`, and returns its status. `refused`: the reason for a
   // call that is refused with the status OK; empty: none.
-  grpc::Status Note(CallKind kind, const grpc::ServerContext* context, const std::string& volume,
+  grpc::Status Note(CallKind kind, const Caller& caller, const std::string& volume,
                     Epoch epoch, grpc::Status status, std::string refused = "");
   // Checks that both ends seal, or neither.
   absl::Status CheckSealing(const control::OpenSessionRequest& request) const;
@@ -108,12 +124,14 @@ class ControlService final : public control::Replica::Service {
   ReceiveLoop& loop_;
   Clock& clock_;
   const std::string version_;
-  const bool requires_identity_;
+  OwnerKeeper* const owners_;
   SessionKeys* const keys_;
   const std::string host_;  // boot id of this host, empty: not known
   const int64_t start_ns_;
   const std::optional<uid_t> local_user_;  // of all callers; none: they come by the network
   const std::shared_ptr<Shared> shared_;
+  absl::Mutex limits_mutex_;
+  CallerLimits limits_ ABSL_GUARDED_BY(limits_mutex_);
 };
 
 }  // namespace salius

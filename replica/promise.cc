@@ -32,6 +32,9 @@ constexpr size_t kOpenedAt = 32;
 constexpr size_t kPeerAt = 40;
 constexpr size_t kZeroAt = 56;
 
+// Begins the number of an identity: 1::/16 has no addresses of hosts.
+constexpr PeerId kIdentityPrefix = {0, 1};
+
 uint32_t Checksum(absl::Span<const uint8_t> bytes) {
   return Crc32cExtend(Crc32c(bytes.first(kCrcAt)), bytes.subspan(kStoreAt));
 }
@@ -62,8 +65,24 @@ PeerId PeerIdOf(const std::string& address) {
   return peer;
 }
 
+PeerId PeerIdOfIdentity(const std::string& identity) {
+  PeerId peer = kIdentityPrefix;
+  constexpr uint64_t kPrime = 0x100'0000'01b3;
+  // FNV-1a, 112 of its bits from two beginnings. The authority chooses the names: no one makes them
+  // collide.
+  for (const size_t half : {size_t{2}, size_t{9}}) {
+    uint64_t hash = 0xcbf2'9ce4'8422'2325 ^ half;
+    for (const char c : identity) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
+    for (size_t i = 0; i < 7; ++i) peer[half + i] = static_cast<uint8_t>(hash >> (8 * i));
+  }
+  return peer;
+}
+
 std::string PeerText(const PeerId& peer) {
   if (peer == PeerId{}) return "";
+  if (std::equal(kIdentityPrefix.begin(), kIdentityPrefix.begin() + 2, peer.begin())) {
+    return "this identity";
+  }
   in6_addr v6;
   std::memcpy(&v6, peer.data(), sizeof(v6));
   char text[INET6_ADDRSTRLEN];

@@ -17,11 +17,16 @@
 
 namespace salius {
 
-// A host that called: its IPv6 address, or its IPv4 address mapped into one. All zero: unknown.
+// A host that called: its IPv6 address, or its IPv4 address mapped into one, or a number of its
+// identity. All zero: unknown.
 using PeerId = std::array<uint8_t, 16>;
 // Parses "10.0.0.1:2345", "[::1]:2345" or such an address without a port; zero for anything else.
 PeerId PeerIdOf(const std::string& address);
-// Returns the address as text, without a port; "" when it is unknown.
+// Returns a number that stands for an identity where there are keys, whatever its hosts are. It is
+// no address.
+PeerId PeerIdOfIdentity(const std::string& identity);
+// Returns the address as text, without a port; "" when it is unknown; "this identity" for one of
+// PeerIdOfIdentity.
 std::string PeerText(const PeerId& peer);
 
 // The promise about one volume.

@@ -20,9 +20,6 @@
 namespace salius {
 namespace {
 
-constexpr char kPromiseFile[] = "promises";
-constexpr char kSetAside[] = "promises.damaged";
-
 std::string ParentOf(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   if (slash == std::string::npos) return ".";
@@ -82,20 +79,24 @@ absl::StatusOr<std::unique_ptr<PromiseDir>> PromiseDir::Open(const std::string& 
   return store;
 }
 
-absl::StatusOr<std::string> PromiseDir::Read() { return ReadWholeFile(dir_.get(), kPromiseFile); }
+absl::StatusOr<std::string> PromiseDir::File::Read() {
+  return ReadWholeFile(dir_.dir_.get(), file_.c_str());
+}
 
-absl::Status PromiseDir::Write(const std::string& bytes) {
-  const absl::Status written = WriteFileAtomically(dir_.get(), kPromiseFile, AsBytes(bytes), 0600);
+absl::Status PromiseDir::File::Write(const std::string& bytes) {
+  const absl::Status written =
+      WriteFileAtomically(dir_.dir_.get(), file_, AsBytes(bytes), 0600);
   if (written.ok()) return written;
   return absl::Status(written.code(),
                       absl::StrFormat("write %s: %s", name(), Sv(written.message())));
 }
 
-void PromiseDir::SetAside() {
+void PromiseDir::File::SetAside() {
   // The old file is only for an administrator. When this fails, the new file simply replaces it.
-  static_cast<void>(renameat(dir_.get(), kPromiseFile, dir_.get(), kSetAside));
+  static_cast<void>(
+      renameat(dir_.dir_.get(), file_.c_str(), dir_.dir_.get(), (file_ + ".damaged").c_str()));
 }
 
-std::string PromiseDir::name() const { return path_ + "/" + kPromiseFile; }
+std::string PromiseDir::File::name() const { return dir_.path_ + "/" + file_; }
 
 }  // namespace salius

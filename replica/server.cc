@@ -122,6 +122,11 @@ absl::Status ReplicaServer::AttachArena(const ReplicaOptions& options, Clock& cl
   file.memory_bytes = options.memory_bytes;
   file.lock_memory = !options.no_mlock;
   SALIUS_ASSIGN_OR_RETURN(promise_dir_, PromiseDir::Open(options.state_dir));
+  if (keys_ != nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(owners_,
+                            OwnerKeeper::Load(promise_dir_->owners(),
+                                              static_cast<uint32_t>(options.peer_share_percent)));
+  }
   SALIUS_ASSIGN_OR_RETURN(PromiseKeeper::Loaded loaded,
                           PromiseKeeper::Load(*promise_dir_, SecureRandom64));
   SALIUS_ASSIGN_OR_RETURN(arena_, ArenaFile::Open(file, SecureRandom64));
@@ -220,9 +225,8 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
   loop_options.channel_layer = layer;
   SALIUS_ASSIGN_OR_RETURN(
       loop_, ReceiveLoop::Create(std::move(channel), loop_options, *acceptor_, *metrics_, clock));
-  service_ =
-      std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion,
-                                       /*requires_identity=*/keys_ != nullptr, session_keys_.get());
+  service_ = std::make_unique<ControlService>(*acceptor_, *promises_, *loop_, clock, kReplicaVersion,
+                                              owners_.get(), session_keys_.get());
 
   SocketAddress tcp = listen;
   tcp.set_port(loop_->port());  // the same port, also when any was asked for

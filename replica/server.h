@@ -20,6 +20,7 @@
 #include "replica/arena_file.h"
 #include "replica/control_service.h"
 #include "replica/options.h"
+#include "replica/owner_keeper.h"
 #include "replica/promise_keeper.h"
 #include "replica/promise_store.h"
 #include "replica/rate_limiter.h"
@@ -81,6 +82,7 @@ class ReplicaServer {
   KeyRing ring_;                               // of the channels
   std::unique_ptr<SessionKeys> session_keys_;  // null: datagrams are not sealed
   std::unique_ptr<PromiseDir> promise_dir_;
+  std::unique_ptr<OwnerKeeper> owners_;  // null: no keys
   std::unique_ptr<ArenaFile> arena_;
   std::unique_ptr<SharedAcceptor> acceptor_;
   std::unique_ptr<PromiseKeeper> promises_;

@@ -20,6 +20,12 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 // Servers: a host that lost its power closes no connection.
 constexpr int kServerKeepaliveMs = 60'000;
 constexpr int kServerKeepaliveTimeoutMs = 20'000;
+// How long a peer may take for the handshake, and how long its connection stays without a call.
+// Connections that do nothing must not use up the descriptors. A client connects again by itself.
+constexpr int kHandshakeMs = 10'000;
+constexpr int kIdleMs = 300'000;
+// The argument has no name in gRPC's public headers.
+constexpr char kHandshakeTimeout[] = "grpc.server_handshake_timeout_ms";
 
 std::shared_ptr<grpc::ChannelCredentials> ClientCredentials() {
   return grpc::InsecureChannelCredentials();
@@ -89,6 +95,8 @@ absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& s
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  builder.AddChannelArgument(kHandshakeTimeout, kHandshakeMs);
   if (keys != nullptr) {
     builder.AddChannelArgument(
         GRPC_ARG_MAX_CONNECTION_AGE_MS,

@@ -64,7 +64,8 @@ struct TcpServer {
   uint16_t port = 0;
 };
 // Serves at `listen`; port 0: any that is free. No other process can have the port. Connections to
-// hosts that died are closed within 80 s. With `keys` a caller without a certificate of a trusted
+// hosts that died are closed within 80 s, those that finish no handshake after 10 s, and those
+// without a call after 5 minutes. With `keys` a caller without a certificate of a trusted
 // authority is refused, and a connection ends after kMaxConnectionAge, so that expired certificates
 // do not outlive it. ALREADY_EXISTS when the port is in use.
 inline constexpr std::chrono::minutes kMaxConnectionAge{10};

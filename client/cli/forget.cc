@@ -39,7 +39,8 @@ Options ForgetOptions(ForgetPlan& plan) {
       "A replica that forgot a promise would serve a primary that a recovery has fenced: forget a\n"
       "volume only when no primary of it stands still somewhere, to go on later.\n"
       "Exit codes: 0 forgotten by all, or unknown to them, 2 usage, 3 no such directory or volume,\n"
-      "5 refused, with the reason, 7 a replica does not answer. The first error counts.");
+      "5 refused, with the reason, 7 a replica does not answer, 9 another identity owns it.\n"
+      "The first error counts.");
   return options;
 }
 

@@ -191,19 +191,25 @@ Json DirectJson(const control::VolumeStatusResponse& status) {
               {"early_end", direct.early_end()}};
 }
 
+// Returns a peer with its identity, if it has one: "client/web1 at 10.0.0.1".
+std::string PeerName(const std::string& identity, const std::string& peer) {
+  if (identity.empty()) return peer.empty() ? "-" : peer;
+  return peer.empty() ? identity : absl::StrCat(identity, " at ", peer);
+}
+
 // Appends a line for a control call.
 void AppendCall(std::string& text, const control::ReplicaStatusResponse::Call& call) {
   absl::StrAppendFormat(
       &text, "  %s  %s %s%s by %s%s%s\n", TimeText(call.at_unix_ms()), call.kind(),
       VolumeText(call.volume()), call.epoch() > 0 ? absl::StrFormat(" epoch %u", call.epoch()) : "",
-      call.peer().empty() ? "-" : call.peer(), call.accepted() ? "" : ": REFUSED, ", call.reason());
+      PeerName(call.identity(), call.peer()), call.accepted() ? "" : ": REFUSED, ", call.reason());
 }
 
 Json CallJson(const control::ReplicaStatusResponse::Call& call) {
   return Json{{"at_unix_ms", call.at_unix_ms()}, {"kind", call.kind()},
               {"accepted", call.accepted()},     {"volume", VolumeText(call.volume())},
               {"epoch", call.epoch()},           {"peer", call.peer()},
-              {"reason", call.reason()}};
+              {"reason", call.reason()},         {"identity", call.identity()}};
 }
 
 Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
@@ -212,6 +218,7 @@ Json InventoryJson(const control::ReplicaStatusResponse::Volume& volume) {
               {"memory_bytes", volume.memory_bytes()},
               {"silent_s", volume.silent_s()},
               {"peer", volume.peer()},
+              {"owner", volume.owner()},
               {"known", held.known()},
               {"epoch", held.epoch()},
               {"base", held.base()},
@@ -484,7 +491,7 @@ std::string ReplicaText(const std::string& address, const control::ReplicaStatus
         "%u s, %s%s\n",
         VolumeText(volume.volume()), held.epoch(), held.records(), FormatBytes(held.bytes()),
         FormatBytes(volume.memory_bytes()), held.base(), held.contiguous(), held.highest(),
-        held.trimmed(), volume.silent_s(), volume.peer().empty() ? "-" : volume.peer(),
+        held.trimmed(), volume.silent_s(), volume.owner().empty() ? PeerName("", volume.peer()) : volume.owner(),
         held.overdue() ? "; OVERDUE: no trim for longer than k*tau" : "");
     if (held.promised_epoch() > 0) {
       absl::StrAppendFormat(&text, "  %36s  promised to a recovery: epoch %u\n", "",

@@ -1,11 +1,15 @@
 """Keys on every control channel: volumes that use them, and each kind of wrong key."""
+import json
 import os
+import sys
 
 from fault.test_replicas import report_of
 from harness import ops
 from harness.case import Case
 from harness.clock import Clock
 from harness.keys import Keys
+from harness.proc import Proc
+from harness.replica import PORT
 from harness.run import HarnessError, binary, sh, wait_until
 from harness.volume import RECOVER_NOT_ENOUGH, MountRefused, in_netns
 
@@ -119,6 +123,116 @@ class Use(KeysCase):
         wait_until(lambda: "written in part" in replica.tail(), 60, lambda: replica.tail())
         self.assertGreater(replica.metrics()["salius_keys_refused_total"], 0)
         self.assertEqual(rig.mount_.mode(), "replicated")
+
+
+class IdleConnections(KeysCase):
+    """A host that opens connections to a replica's control port and says nothing."""
+
+    # Begins as many connections as its argument says, prints how many, and keeps them until its
+    # input ends.
+    HOLDER = """
+import resource, socket, sys
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+held = []
+for _ in range(min(int(sys.argv[3]), hard - 100)):
+    held.append(socket.socket())
+    held[-1].setblocking(False)
+    held[-1].connect_ex((sys.argv[1], int(sys.argv[2])))
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+    def hold(self, rig, count):
+        proc = Proc([sys.executable, "-c", self.HOLDER, rig.replicas[0].ip, PORT, count], rig.volume.log + ".holder",
+                    netns=rig.net.primary, pipe_in=True, pipe_out=True)
+        self.addCleanup(proc.kill)
+        self.assertGreater(int(proc.popen.stdout.readline()), 300)
+        return proc
+
+    @staticmethod
+    def descriptors(rig):
+        """Returns how many descriptors the replica has open."""
+        return len(os.listdir("/proc/%d/fd" % rig.replicas[0].proc.pid))
+
+    def answers(self, rig):
+        return self.status_of(rig, rig.volume.keys).returncode == 0
+
+    def test_port_answers_meanwhile_and_they_are_closed(self):
+        rig = self.keyed()
+        rig.mount(mode="replicated")
+        writer = self.writing(rig)
+        before = self.descriptors(rig)
+        self.hold(rig, 14000)
+        wait_until(lambda: self.answers(rig), 60, rig.replicas[0].tail)
+        writer.more(30)
+        wait_until(lambda: self.descriptors(rig) < before + 50, 180, lambda: "%d are open" % self.descriptors(rig), 0.5)
+        self.assertEqual(rig.mount_.mode(), "replicated")
+
+
+class Tenants(KeysCase):
+    """A client that is not the owner of a volume, with keys of the same authority."""
+
+    def setUp(self):
+        super().setUp()
+        self.rig_ = self.keyed()
+        self.rig_.mount(mode="replicated")
+        self.bob = self.keys.issue("client/bob")
+        self.operator = self.keys.issue("operator/op")
+
+    def replica_json(self, keys):
+        done = sh(*in_netns(self.rig_.net.primary), binary("salius"), "status", "--json", "--replica",
+                  self.rig_.replicas[0].address, "--keys", keys)
+        return json.loads(done.stdout)
+
+    def forget(self, keys):
+        return sh(*in_netns(self.rig_.net.primary), binary("salius"), "forget", "--force", "--replica",
+                  self.rig_.replicas[0].address, "--keys", keys, self.rig_.volume.uuid(), check=False)
+
+    def test_status_shows_each_client_its_own(self):
+        uuid = self.rig_.volume.uuid()
+        self.assertEqual([v["volume"] for v in self.replica_json(self.rig_.volume.keys)["volumes"]], [uuid])
+        self.assertEqual(self.replica_json(self.bob)["volumes"], [])
+        self.assertEqual(self.replica_json(self.bob)["calls"], [])
+        seen = self.replica_json(self.operator)
+        self.assertEqual([v["owner"] for v in seen["volumes"]], ["client/primary"])
+        self.assertIn("client/primary", [c["identity"] for c in seen["calls"]])
+
+    def test_other_client_forgets_and_recovers_nothing(self):
+        rig = self.rig_
+        writer = self.writing(rig)
+        done = self.forget(self.bob)
+        self.assertEqual(done.returncode, 9, done.stderr)
+        self.assertIn("belongs to another identity", done.stderr)
+        rig.power_cut(also=writer.kill)
+        right, rig.volume.keys = rig.volume.keys, self.bob
+        done = rig.volume.recover("--timeout", "3s")
+        self.assertEqual(done.returncode, RECOVER_NOT_ENOUGH, done.stdout + done.stderr)
+        self.assertIn("belongs to another identity than yours, client/bob", done.stdout + done.stderr)
+        refused = [c for c in self.replica_json(self.operator)["calls"] if c["identity"] == "client/bob"]
+        self.assertIn("fence", [c["kind"] for c in refused])
+        self.assertFalse([c for c in refused if c["accepted"]])
+        wait_until(lambda: "owned by client/primary: a call refused to client/bob" in rig.replicas[0].tail(), 60,
+                   rig.replicas[0].tail)
+        self.assertGreater(rig.replicas[0].metrics()[
+            'salius_replica_identity_calls_total{identity="client/bob",result="refused"}'], 0)
+        rig.volume.keys = right
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        ops.check(rig.backing, writer.ledger)
+
+    def test_operator_gives_a_volume_to_another_client(self):
+        rig = self.rig_
+        rig.mount_.umount()
+        rig.volume.keys = self.bob
+        rig.mount()
+        self.problem(rig, "belongs to another identity than yours, client/bob")
+        for replica in rig.replicas:
+            done = sh(*in_netns(rig.net.primary), binary("salius"), "forget", "--force", "--replica", replica.address,
+                      "--keys", self.operator, rig.volume.uuid(), check=False)
+            # The volume is mounted here: only the replicas are asked.
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.works(rig)
 
 
 class WrongKeys(KeysCase):

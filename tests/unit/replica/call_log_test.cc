@@ -83,5 +83,22 @@ TEST(CallLog, LongTextIsCutBetweenCharacters) {
   EXPECT_EQ(entry.reason.rfind(reason, 0), 0u);
 }
 
+TEST(CallLog, CallsAreCountedByIdentity) {
+  CallLog log;
+  CallEntry entry = Call(CallKind::kOpen, true, 1);
+  entry.identity = "client/counted";
+  for (int i = 0; i < 3; ++i) log.Add(entry);
+  entry.accepted = false;
+  log.Add(entry);
+  const auto total = [](const char* result) {
+    return GetCounter("salius_replica_identity_calls_total", "",
+                      {{"identity", "client/counted"}, {"result", result}})
+        .Value();
+  };
+  EXPECT_EQ(total("accepted"), 3);
+  EXPECT_EQ(total("refused"), 1);
+  EXPECT_EQ(log.Recent()[0].identity, "client/counted");
+}
+
 }  // namespace
 }  // namespace salius

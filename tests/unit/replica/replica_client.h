@@ -47,10 +47,12 @@ struct Acked {
 
 class ReplicaClient {
  public:
-  explicit ReplicaClient(uint16_t port, const std::string& host = "127.0.0.1")
+  explicit ReplicaClient(uint16_t port, const std::string& host = "127.0.0.1",
+                         std::shared_ptr<Credentials> keys = nullptr)
       : replica_(ResolveAddress(HostPort{host, port}).value()),
         socket_(UdpSocket::Bind(ResolveAddress(HostPort{host, 0}).value(), {}).value()) {
-    stub_ = control::Replica::NewStub(TcpChannel(FormatSockaddr(replica_)));
+    stub_ = control::Replica::NewStub(TcpChannel(FormatSockaddr(replica_),
+                                                   {.own_connection = true, .keys = std::move(keys)}));
   }
 
   control::Replica::Stub& stub() { return *stub_; }

@@ -220,6 +220,24 @@ TEST_F(CredentialsTest, MissingFileLeavesTheOldKeys) {
   EXPECT_EQ(Ask(client).value(), "client/web");
 }
 
+// Returns the verdict on a certificate of the host r1.example.
+absl::Status Verdict(const Identity& identity, const std::string& host) {
+  keys::Content content = keys::ReplicaContent();
+  content.identity = identity;
+  return CheckReplicaCertificate(keys::Make(content).chain_pem, host);
+}
+
+TEST(ReplicaCertificateTest, ReplicaOfTheHostIsAccepted) {
+  EXPECT_TRUE(Verdict(kReplica, "r1.example").ok());
+  EXPECT_TRUE(Verdict(kReplica, "10.0.0.1").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Verdict(kReplica, "r2.example")));
+}
+
+TEST(ReplicaCertificateTest, ClientWithTheHostIsRefused) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(Verdict(kClient, "r1.example")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Verdict({Kind::kOperator, "o"}, "r1.example")));
+}
+
 TEST(CallerTest, TextNamesWhatIsKnown) {
   EXPECT_EQ(Caller().ToString(), "an unknown peer");
   EXPECT_EQ((Caller{std::nullopt, "1.2.3.4:5"}).ToString(), "1.2.3.4:5");
