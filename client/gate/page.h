@@ -21,7 +21,8 @@ namespace salius::gate {
 inline constexpr uint64_t kPageMagic = 0x3145544147414C53;  // "SLAGATE1"
 inline constexpr uint32_t kPageVersion = 1;
 inline constexpr size_t kPageBytes = 4096;
-inline constexpr uint32_t kUncounted = UINT32_MAX;  // of Page::mapped
+// A value of Page::mapped: nothing is granted any more, so each sync asks the daemon.
+inline constexpr uint32_t kUncounted = UINT32_MAX;
 
 struct Page {
   uint64_t magic = kPageMagic;
@@ -35,7 +36,7 @@ struct Page {
   std::atomic<uint32_t> news{0};
   // It changes before the kernel gets an answer with which a file may get pages there that are newer
   // than the daemon's (a shared map). A grant of early return from before the change has ended. 0: the
-  // daemon does not count; kUncounted: the count has reached its end, and stays.
+  // daemon does not count; kUncounted: for good, after EndGrants or at the count's end.
   std::atomic<uint32_t> mapped{1};
   uint32_t reserved_too = 0;
 
@@ -50,6 +51,8 @@ struct Page {
            !mapped.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
     }
   }
+  // Ends early return without a request, for good: a sync shall get the daemon's error.
+  void EndGrants() { mapped.store(kUncounted, std::memory_order_release); }
   // Returns the last record that an output made now shows, if that is not durable; 0: it may be
   // made.
   uint64_t AwaitedByOutput() const {

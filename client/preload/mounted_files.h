@@ -47,7 +47,9 @@ class MountedFiles final : public direct::Files {
     if (!LookAt(fd, &seen) || !S_ISDIR(seen.mode) || !gates_.IsMount(seen.device)) return false;
     const long flags = Raw(SYS_fcntl, fd, F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0) return false;
-    if (gates_.Early() && gates_.Registered(seen.device)) return true;
+    if (gates_.Early() && gates_.Mapped(seen.device) != 0 && gates_.Registered(seen.device)) {
+      return true;
+    }
     AskEarly(fd);
     return false;
   }

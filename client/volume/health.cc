@@ -32,6 +32,7 @@ void Health::Fail(const absl::Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
   failed_.store(true);
+  if (gate_page_ != nullptr) gate_page_->EndGrants();
   SLOG_ERROR("the volume is read-only from now on: {}", why.ToString());
 }
 

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "client/gate/page.h"
 #include "client/volume/stream_slot.h"
 
 namespace salius {
@@ -20,18 +21,22 @@ absl::Status AsDataError(const absl::Status& status);
 
 class Health {
  public:
-  explicit Health(const StreamSlot& stream) : stream_(stream) {}
+  // gate_page: of a mount with commit=external, null otherwise. It outlives this.
+  explicit Health(const StreamSlot& stream, gate::Page* gate_page = nullptr)
+      : stream_(stream), gate_page_(gate_page) {}
 
   // Return OK while changes are allowed; EIO for data, EROFS for names (I8).
   absl::Status Data() const;
   absl::Status Names() const { return AsNameError(Data()); }
   // Returns the volume's own failure, without the stream's.
   absl::Status failure() const;
-  // Turns the volume read-only: a sync outside the stream failed. The first error is kept.
+  // Turns the volume read-only: a sync outside the stream failed. The first error is kept. The syncs
+  // of gated processes ask the daemon from then on, and get it.
   void Fail(const absl::Status& why);
 
  private:
   const StreamSlot& stream_;
+  gate::Page* const gate_page_;
   std::atomic<bool> failed_{false};  // `failure_` is set
   mutable absl::Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

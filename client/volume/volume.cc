@@ -30,7 +30,7 @@ constexpr size_t kMostWorkers = 32;
 Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early, FileId id_ceiling)
     : dirs_(std::move(dirs)),
       backing_(dirs_.backing()),
-      health_(stream_),
+      health_(stream_, options.gate_page),
       file_fds_(backing_),
       table_(backing_, [this] { return stream_.issued(); }),
       fds_(backing_, file_fds_),

@@ -124,6 +124,14 @@ TEST_F(MountedFilesTest, NothingIsEarlyOnceTheVolumeHasFailed) {
   EXPECT_FALSE(OwesDirectory());
 }
 
+TEST_F(MountedFilesTest, NothingIsEarlyOnceTheVolumeIsReadOnly) {
+  const uint64_t granted = Granted();
+  page().EndGrants();
+  EXPECT_FALSE(SyncsEarly(granted));
+  EXPECT_FALSE(SyncsEarly(Granted()));
+  EXPECT_FALSE(OwesDirectory());
+}
+
 TEST_F(MountedFilesTest, NothingIsEarlyOnceTheDaemonHasEnded) {
   server_.reset();
   EXPECT_FALSE(SyncsEarly(Granted()));

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "client/gate/page.h"
 #include "common/file.h"
 #include "gtest/gtest.h"
 #include "tests/unit/volume/fake_stream.h"
@@ -40,6 +41,15 @@ TEST_F(HealthTest, FirstOwnFailureIsKept) {
   EXPECT_EQ(health_.failure().message(), "first");
   EXPECT_EQ(StatusErrno(health_.Data()), EIO);
   EXPECT_EQ(StatusErrno(health_.Names()), EROFS);
+}
+
+TEST_F(HealthTest, OwnFailureEndsSyncsThatAskNoDaemon) {
+  gate::Page page;
+  Health gated(stream_, &page);
+  EXPECT_NE(page.mapped, gate::kUncounted);
+  gated.Fail(absl::InternalError("test"));
+  EXPECT_EQ(page.mapped, gate::kUncounted);
+  EXPECT_EQ(page.failed, 0u) << "outputs whose records are durable may be made";
 }
 
 }  // namespace
