@@ -80,25 +80,14 @@ void AckReceiver::Register(Seq seq, DurableCallback done, bool may_lead) {
 }
 
 absl::Status AckReceiver::WaitAppliedFor(Seq seq, int64_t bound_ns) {
-  return WaitBriefly(seq, bound_ns, /*hurry=*/true, [&] {
-    return shared_.mirror.applied.load(std::memory_order_acquire) >= seq;
-  });
-}
-
-absl::Status AckReceiver::WaitGivenFor(Seq seq, int64_t bound_ns) {
-  return WaitBriefly(seq, bound_ns, /*hurry=*/false, [&] { return applier_.taken() >= seq; });
-}
-
-absl::Status AckReceiver::WaitBriefly(Seq seq, int64_t bound_ns, bool hurry,
-                                      absl::FunctionRef<bool()> done) {
   const Deadline end = Deadline::After(shared_.clock, bound_ns);
   SendAwaited(seq, SendWhen::kNow);
-  while (!done()) {
-    if (hurry) applier_.Hurry(seq);
+  while (shared_.mirror.applied.load(std::memory_order_acquire) < seq) {
+    applier_.Hurry(seq);
     {
       absl::MutexLock lock(&shared_.mu);
       const Replicator& policy = shared_.core.policy();
-      if (done()) break;
+      if (policy.applied() >= seq) break;
       SALIUS_RETURN_IF_ERROR(shared_.Waitable(seq));
       const int64_t now = shared_.clock.MonotonicNanos();
       if (end.ExpiredAt(now) || applier_.Hangs(now, bound_ns)) {

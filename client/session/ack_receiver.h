@@ -33,7 +33,6 @@ class AckReceiver {
   void WhenDurable(Seq seq, DurableCallback done);
   void NotifyDurable(Seq seq, DurableCallback done);
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns);
-  absl::Status WaitGivenFor(Seq seq, int64_t bound_ns);
 
   // How a thread waits for the first datagram.
   enum class Wait : uint8_t { kNo, kSleep, kLookThenSleep };
@@ -42,10 +41,6 @@ class AckReceiver {
   void ReceiveSome(Wait wait) ABSL_LOCKS_EXCLUDED(shared_.mu);
 
  private:
-  // Waits until `seq` is durable and `done` returns true, for at most `bound_ns`. `hurry`: the sink
-  // begins what it has put off.
-  absl::Status WaitBriefly(Seq seq, int64_t bound_ns, bool hurry, absl::FunctionRef<bool()> done)
-      ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Has `done` called when `seq` is durable. `may_lead`: this thread may receive until then.
   void Register(Seq seq, DurableCallback done, bool may_lead) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Sends the gathered records if `seq` is one of them: a caller waits for it.

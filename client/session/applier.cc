@@ -46,12 +46,7 @@ void Applier::Advance(const absl::Status& error) {
   for (; !unapplied_.empty() && unapplied_.front()->seq() <= prefix; unapplied_.pop_front()) {
     if (const Seq seq = order_.Applied(*unapplied_.front()); seq != 0) mark_.Store(seq);
   }
-  if (prefix <= applied_ && failure.ok()) {
-    // Records in lanes hold the prefix up. Callers may wait until others have been given to the sink.
-    absl::MutexLock lock(&shared_.mu);
-    if (shared_.applied_waiters > 0) shared_.applied_cv.SignalAll();
-    return;
-  }
+  if (prefix <= applied_ && failure.ok()) return;
   SharedCore::Turn turn(shared_);
   if (prefix > applied_) turn.Feed(input::Applied{applied_ = prefix});
   if (!failure.ok() && !std::exchange(failed_, true)) turn.Feed(input::ApplyFailed{failure});

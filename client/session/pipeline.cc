@@ -75,9 +75,6 @@ class Pipeline final : public RecordStream {
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override {
     return receiver_.WaitAppliedFor(seq, bound_ns);
   }
-  absl::Status WaitGivenFor(Seq seq, int64_t bound_ns) override {
-    return receiver_.WaitGivenFor(seq, bound_ns);
-  }
   void TryApply() override { applier_.ApplySome(SessionCore::kApplyBurst); }
   absl::Status Checkpoint() override;
   absl::Status SyncNow() override { return applier_.SyncNow(); }

@@ -105,9 +105,6 @@ class RecordStream {
   // `seq` is not applied within `bound_ns`, or at once while an apply has been under way for longer
   // than that. The calling thread applies nothing.
   virtual absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) = 0;
-  // Waits likewise until `seq` has been given to the sink. Afterwards it is applied, or the sink has
-  // taken it over.
-  virtual absl::Status WaitGivenFor(Seq seq, int64_t bound_ns) = 0;
   // Applies durable records on the calling thread, unless another thread is applying. Does not wait
   // for that one. A caller that has just waited saves a wake-up of the applier.
   virtual void TryApply() = 0;

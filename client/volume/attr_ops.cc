@@ -103,7 +103,7 @@ absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
   const auto stat = [&] { return links_.StatOf(node); };
   SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
   if (predicted.has_value()) return *predicted;
-  return Attributes(node, issuer_.AwaitNodeInMemory(node), provisional, stat);
+  return Attributes(node, issuer_.AwaitNodeBriefly(node), provisional, stat);
 }
 
 absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, const std::string& name,
@@ -128,7 +128,7 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
   }
   absl::Status current;
   if (may_wait) {
-    current = issuer_.AwaitNodeInMemory(node);
+    current = issuer_.AwaitNodeBriefly(node);
   } else if (!Issuer::IsApplied(node)) {
     current = absl::DeadlineExceededError("records that are not applied");
   }

@@ -90,7 +90,7 @@ class AttrOps {
   template <typename Stat>
   absl::StatusOr<std::optional<struct stat>> Predicted(Node& node, const Stat& stat);
   // Returns the result of GetAttr without predictions. `current`: OK, or the reason why records may
-  // be unapplied, as of Issuer::AwaitNodeInMemory.
+  // be unapplied, as of Issuer::AwaitNodeBriefly.
   template <typename Stat>
   absl::StatusOr<struct stat> Attributes(Node& node, const absl::Status& current, bool* provisional,
                                          const Stat& stat);

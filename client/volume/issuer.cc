@@ -286,18 +286,6 @@ absl::Status Issuer::AwaitNodeBriefly(Node& node) {
   return IsApplied(node) ? absl::OkStatus() : applied;
 }
 
-absl::Status Issuer::AwaitNodeInMemory(Node& node) {
-  Seq last = 0;
-  {
-    absl::MutexLock lock(&node.state);
-    last = LastUnapplied(node.seen_records());
-  }
-  if (last == 0) return absl::OkStatus();
-  const absl::Status given = stream_->WaitGivenFor(last, kBriefNs);
-  if (!given.ok() && !absl::IsDeadlineExceeded(given)) return AsDataError(given);
-  return IsApplied(node) ? absl::OkStatus() : absl::DeadlineExceededError("records wait for pages");
-}
-
 bool Issuer::IsApplied(Node& node) {
   absl::MutexLock lock(&node.state);
   return LastUnapplied(node.seen_records()) == 0;

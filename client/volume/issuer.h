@@ -67,8 +67,6 @@ class Issuer {
   // Waits likewise for at most kBriefNs, without applying anything: DEADLINE_EXCEEDED after that. A
   // call that can answer from memory must not wait for a disk that hangs.
   absl::Status AwaitNodeBriefly(Node& node);
-  // The same, but DEADLINE_EXCEEDED at once when the node's records wait for pages.
-  absl::Status AwaitNodeInMemory(Node& node);
   // Returns whether no record of the node is unapplied.
   static bool IsApplied(Node& node) ABSL_LOCKS_EXCLUDED(node.state);
   // Waits until every record that was issued so far is applied.

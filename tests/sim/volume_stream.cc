@@ -130,14 +130,6 @@ absl::Status VolumeStream::WaitAppliedFor(Seq seq, int64_t) {
   return WaitApplied(seq);
 }
 
-absl::Status VolumeStream::WaitGivenFor(Seq seq, int64_t) {
-  if (taken_ < seq && random_.Chance(chances_.brief)) {
-    return absl::DeadlineExceededError("the simulated disk is slow");
-  }
-  SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
-  return GiveTo(seq);
-}
-
 void VolumeStream::TryApply() {
   if (!Usable().ok() || applying_ || syncing_) return;
   static_cast<void>(GiveTo(taken_ + random_.Below(log_.durable - taken_ + 1)));

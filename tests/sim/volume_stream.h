@@ -97,7 +97,6 @@ class VolumeStream final : public RecordStream {
   bool ManyWait() const override { return false; }
   absl::Status WaitApplied(Seq seq) override;
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override;
-  absl::Status WaitGivenFor(Seq seq, int64_t bound_ns) override;
   void TryApply() override;
   absl::Status Checkpoint() override;
   absl::Status SyncNow() override;

@@ -193,18 +193,6 @@ absl::Status FakeStream::WaitAppliedFor(Seq seq, int64_t) {
   return WaitApplied(seq);
 }
 
-absl::Status FakeStream::WaitGivenFor(Seq seq, int64_t) {
-  {
-    absl::MutexLock lock(&mu);
-    if (taken >= seq) return absl::OkStatus();
-    if (disk_hangs) return absl::DeadlineExceededError("test");
-  }
-  SALIUS_RETURN_IF_ERROR(WaitDurable(seq));
-  absl::MutexLock one_at_a_time(&apply_mu_);
-  SALIUS_RETURN_IF_ERROR(GiveTo(seq));
-  return Look();
-}
-
 absl::Status FakeStream::Checkpoint() {
   const Seq target = watermarks().issued;
   SALIUS_RETURN_IF_ERROR(WaitApplied(target));

@@ -33,7 +33,6 @@ class FakeStream final : public RecordStream {
   bool ManyWait() const override { return false; }
   absl::Status WaitApplied(Seq seq) override;
   absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) override;
-  absl::Status WaitGivenFor(Seq seq, int64_t bound_ns) override;
   void TryApply() override {}  // patches stay as long as possible
   absl::Status Checkpoint() override;
   absl::Status SyncNow() override;
@@ -62,7 +61,7 @@ class FakeStream final : public RecordStream {
   Seq durable = 0, taken = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
   bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
-  bool disk_hangs = false;     // WaitAppliedFor and WaitGivenFor give up at once
+  bool disk_hangs = false;     // WaitAppliedFor gives up at once
   int applies = 0;             // calls of ApplySink::Apply that succeeded
   // Called (without mu) before a record is applied, one by one then.
   std::function<void(const RecordRef&)> before_apply;
