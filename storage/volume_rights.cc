@@ -65,7 +65,7 @@ std::vector<Capability> NeededForVolume(const VolumeRights& rights) {
                       "socket buffers of 8 MiB, because net.core.rmem_max or wmem_max is less"});
   }
   if (rights.reads_callers) {
-    needed.push_back({CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "commit=external"});
+    needed.push_back({CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "salius_notify, commit=external"});
   } else if (ProcHidesProcesses(rights.proc)) {
     needed.push_back(
         {CAP_SYS_PTRACE, "CAP_SYS_PTRACE", "groups of callers, because /proc has hidepid"});

@@ -11,7 +11,8 @@
 namespace salius {
 
 struct VolumeRights {
-  // commit=external: the mount compares the programs of callers, whose memory it reads.
+  // A mount takes the eventfd of a caller of salius_notify, and with commit=external it compares the
+  // programs of callers, whose memory it reads.
   bool reads_callers = false;
   // salius-run passes signals to its command, which may have become another user.
   bool signals_command = false;

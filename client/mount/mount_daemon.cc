@@ -62,7 +62,7 @@ DrainWatchdog::Options WatchdogFor(dev_t device) {
 
 absl::StatusOr<std::string> KeepRights(const MountOptions& options) {
   VolumeRights rights;
-  rights.reads_callers = options.contract.commit == Commit::kExternal;
+  rights.reads_callers = true;
   if (!options.metrics.empty()) {
     SALIUS_ASSIGN_OR_RETURN(const HostPort metrics, ParseHostPort(options.metrics, 0));
     rights.metrics_port = metrics.port;

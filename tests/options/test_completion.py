@@ -37,7 +37,7 @@ class CompletionTest(unittest.TestCase):
         self.assertIn("init", complete("salius "))
         self.assertEqual(complete("salius --v"), ["--version"])
         self.assertEqual(complete("salius init --log"), ["--log-max"])
-        self.assertEqual(complete("/usr/local/sbin/salius doctor --"), ["--help", "--preload", "--json"])
+        self.assertEqual(complete("/usr/local/sbin/salius doctor --"), ["--help", "--preload", "--keys", "--json"])
         self.assertEqual(complete("salius nonsense --"), [])
 
     def test_values_of_a_choice(self) -> None:

@@ -66,7 +66,7 @@ TEST_F(VolumeRightsTest, NetAdminKeptWhereBuffersAreLimited) {
   EXPECT_THAT(Names(), Contains("CAP_NET_ADMIN"));
 }
 
-TEST_F(VolumeRightsTest, PtraceKeptForExternalCommitAndHiddenProcesses) {
+TEST_F(VolumeRightsTest, PtraceKeptToReadCallersAndForHiddenProcesses) {
   rights_.reads_callers = true;
   EXPECT_THAT(Names(), Contains("CAP_SYS_PTRACE"));
   rights_.reads_callers = false;
