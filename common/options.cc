@@ -125,6 +125,14 @@ void Options::Text(std::string name, std::string value_name, std::string* value,
   });
 }
 
+void Options::Text(std::string name, std::string value_name, std::optional<std::string>* value,
+                   std::string help) {
+  Add(std::move(name), std::move(value_name), std::move(help), [value](const std::string& text) {
+    *value = text;
+    return absl::OkStatus();
+  });
+}
+
 void Options::List(std::string name, std::string value_name, std::vector<std::string>* value,
                    std::string help) {
   Add(std::move(name), std::move(value_name), std::move(help), [value](const std::string& text) {

@@ -43,6 +43,9 @@ class Options {
   // The same for a size, which may be a number of bytes in a file.
   void Size(std::string name, std::string value_name, Setter set, std::string help);
   void Text(std::string name, std::string value_name, std::string* value, std::string help);
+  // The same for a text that has no value unless it is given; "" is a value.
+  void Text(std::string name, std::string value_name, std::optional<std::string>* value,
+            std::string help);
   // Registers a comma-separated list; an empty element is an error.
   void List(std::string name, std::string value_name, std::vector<std::string>* value,
             std::string help);

@@ -64,7 +64,7 @@ Options Table(CommandLine& line) {
       "timeout", "TIME", [&line](const std::string& value) { return SetTimeout(value, line); },
       "how long to ask replicas that do not answer (30s)");
   table.Text("keys", "FILE", &line.keys,
-             "this host's key and certificate, of `salius keys`; beside it ca.pem");
+             "this host's key and certificate, of `salius keys`, in place of the\nvolume's; '': none");
   table.Choice("progress", {"auto", "always", "never"}, &line.progress,
                "draw a progress bar; auto: on a terminal (auto)");
   table.LogLevel(&line.log_level);

@@ -33,7 +33,8 @@ struct CommandLine {
   bool force = false;
   std::optional<Seq> until;
   std::optional<uint64_t> timeout_ms;
-  std::string keys;               // file of `salius keys`; empty: none
+  // File of `salius keys`; empty: none. Without a value that of the volume is used.
+  std::optional<std::string> keys;
   std::string progress = "auto";  // auto, always, never
   std::string log_level = "warn";
   std::optional<RecoveryStep> crash_at;  // for tests: the process kills itself (SIGKILL) there

@@ -69,14 +69,8 @@ int Main(const std::vector<std::string>& arguments) {
     return kExitOk;
   }
 
-  absl::StatusOr<std::shared_ptr<Credentials>> keys = Credentials::Load(line->keys);
-  if (!keys.ok()) {
-    Complain(std::string(keys.status().message()));
-    return kExitUsage;
-  }
   RecoveryReport report;
   RecoveryOptions options;
-  options.keys = *std::move(keys);
   options.dry_run = line->dry_run;
   options.force = line->force;
   options.until = line->until;
@@ -94,6 +88,15 @@ int Main(const std::vector<std::string>& arguments) {
   // R3, R5, R7: refused where the lock is held, or a part of `.salius` is missing or another's.
   absl::StatusOr<VolumeDir> dir = prepared.ok() ? VolumeDir::Open(line->backing, /*lock=*/true)
                                               : absl::StatusOr<VolumeDir>(prepared);
+  if (dir.ok()) {
+    absl::StatusOr<std::shared_ptr<Credentials>> keys =
+        Credentials::Load(line->keys.value_or(dir->config.keys));
+    if (!keys.ok()) {
+      Complain(std::string(keys.status().message()));
+      return kExitUsage;
+    }
+    options.keys = *std::move(keys);
+  }
   if (dir.ok()) {
     if (const absl::Status owned = CheckDirectOwner(*dir); !owned.ok()) dir = owned;
   }

@@ -165,6 +165,17 @@ absl::Status CheckSizes(const VolumeConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckKeysPath(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  // With other bytes the file that the path is written to could not be read again.
+  if (!std::all_of(path.begin(), path.end(), [](char c) { return c >= ' ' && c < 0x7f; })) {
+    return Bad(absl::StrFormat("keys = \"%s\" has a byte that is not printable ASCII",
+                               absl::CHexEscape(path)));
+  }
+  if (path[0] != '/') return Bad(absl::StrFormat("keys = \"%s\" is not an absolute path", path));
+  return absl::OkStatus();
+}
+
 // Refuses text other than printable ASCII without tables, which is all that the file needs of TOML.
 // For some other text the library has undefined behaviour or a failed assertion: "=" and U+03E7,
 // "[" and a control character or "$" (found by tests/fuzz). So the library never sees it.
@@ -244,7 +255,8 @@ absl::Status ValidateVolumeConfig(const VolumeConfig& config) {
   SALIUS_RETURN_IF_ERROR(CheckReplicas(config));
   SALIUS_RETURN_IF_ERROR(CheckTimes(config));
   SALIUS_RETURN_IF_ERROR(CheckSizes(config));
-  return CheckMulticast(config.multicast);
+  SALIUS_RETURN_IF_ERROR(CheckMulticast(config.multicast));
+  return CheckKeysPath(config.keys);
 }
 
 void NormalizeReplicas(VolumeConfig* config) {
@@ -281,6 +293,8 @@ std::string VolumeConfigToToml(const VolumeConfig& config) {
     text += absl::StrFormat("names = %s\n", Quote(std::string(NameModeText(config.names))));
   }
   text += absl::StrFormat("allow_same_host = %s\n", config.allow_same_host ? "true" : "false");
+  // Versions without it do not know the key.
+  if (!config.keys.empty()) text += absl::StrFormat("keys = %s\n", Quote(config.keys));
   return text;
 }
 
@@ -342,6 +356,7 @@ absl::StatusOr<VolumeConfig> VolumeConfigFromToml(std::string_view text, std::st
     reader.AddError("names", Sv(names.status().message()));
   }
   config.allow_same_host = reader.Bool("allow_same_host", false);
+  config.keys = reader.String("keys", "");
   SALIUS_RETURN_IF_ERROR(reader.Finish());
   NormalizeReplicas(&config);
   if (absl::Status status = ValidateVolumeConfig(config); !status.ok()) {

@@ -62,6 +62,7 @@ struct VolumeConfig {
   std::string multicast;          // "group:port", empty: unicast
   NameMode names = kDefaultNames;
   bool allow_same_host = false;   // no warning of replicas on the primary, or two on one host
+  std::string keys;               // absolute path of this host's file of `salius keys`; empty: none
 };
 
 // Returns the config of a new volume: every default of common/limits.h, kNewVolumeNames, a random
@@ -74,7 +75,7 @@ absl::Status CheckVolumeKind(const VolumeConfig& config, const std::string& path
                              VolumeKind wanted);
 
 // Checks ranges and relations: acks against the number of replicas, duplicate replicas, the syntax
-// of addresses, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT names the value and the
+// of addresses and of the path of the keys, times > 0, stable_log_bytes large enough. INVALID_ARGUMENT names the value and the
 // allowed range.
 absl::Status ValidateVolumeConfig(const VolumeConfig& config);
 

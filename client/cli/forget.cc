@@ -20,7 +20,7 @@ namespace {
 
 struct ForgetPlan {
   std::vector<std::string> replicas;
-  std::string keys;
+  std::optional<std::string> keys;
   bool force = false;
 };
 
@@ -32,7 +32,8 @@ Options ForgetOptions(ForgetPlan& plan) {
       "asked, or those that --replica names.");
   options.List("replica", "HOST[:PORT],...", &plan.replicas, "the replicas that are to forget it");
   options.Text("keys", "FILE", &plan.keys,
-               "this host's key and certificate, of `salius keys`; beside it ca.pem");
+               "this host's key and certificate, of `salius keys`, in place of the\n"
+               "volume's; '': none");
   options.Switch("force", &plan.force,
                  "also when it is in use, or holds records that may be nowhere else");
   options.Note(
@@ -53,7 +54,7 @@ struct Target {
 
 absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& plan) {
   Target target;
-  SALIUS_ASSIGN_OR_RETURN(target.keys, Credentials::Load(plan.keys));
+  std::string keys;
   if (const absl::StatusOr<VolumeId> volume = ParseVolumeId(given); volume.ok()) {
     target.volume = *volume;
   } else {
@@ -61,7 +62,9 @@ absl::StatusOr<Target> FindTarget(const std::string& given, const ForgetPlan& pl
     SALIUS_ASSIGN_OR_RETURN(const OfflineStatus status, ReadOfflineStatus(backing));
     target.volume = status.config.volume;
     target.replicas = status.config.replicas;
+    keys = status.config.keys;
   }
+  SALIUS_ASSIGN_OR_RETURN(target.keys, Credentials::Load(plan.keys.value_or(keys)));
   if (!plan.replicas.empty()) target.replicas.clear();
   for (const std::string& replica : plan.replicas) {
     SALIUS_ASSIGN_OR_RETURN(target.replicas.emplace_back(), ReplicaAddress(replica));

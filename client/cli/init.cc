@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,6 +12,9 @@
 #include "client/cli/exit_code.h"
 #include "client/status/placement.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/keys/key_file.h"
 #include "common/net.h"
 #include "common/options.h"
 #include "common/runbook.h"
@@ -72,6 +77,9 @@ Options InitOptions(InitPlan& plan) {
                "send records once, to this multicast group");
   options.Bytes("datagram", "BYTES", &plan.datagram,
                 "UDP payload, 512 to 65507 (default: what the route's MTU carries)");
+  options.Text("keys", "FILE", &config.keys,
+               "this host's key and certificate, of `salius keys`, beside ca.pem: mount,\n"
+               "recovery and doctor use it. Every replica needs keys too");
   options.Choice("names", {"wait", "async"}, &plan.names,
                  absl::StrCat("operations on names return when durable, or when issued\n(",
                               plan.names, ")"));
@@ -108,6 +116,23 @@ absl::Status MakeDirect(const Options& options, VolumeConfig* config) {
   return absl::OkStatus();
 }
 
+// Makes the path of the keys absolute, and checks that the file can be used here.
+absl::Status CheckKeys(VolumeConfig& config) {
+  std::error_code error;
+  config.keys = std::filesystem::absolute(config.keys, error).lexically_normal();
+  if (error) return ErrnoStatus(error.value(), config.keys);
+  const absl::StatusOr<keys::Keys> read =
+      keys::LoadKeys(config.keys, SystemClock().RealtimeNanos() / 1'000'000'000);
+  // For a directory some of these codes have a meaning of their own.
+  if (absl::IsPermissionDenied(read.status())) return read.status();
+  if (!read.ok()) return absl::InvalidArgumentError(absl::StrCat("--keys ", read.status().message()));
+  if (read->certificate.content.identity->kind != keys::Kind::kReplica) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--keys %s: is the certificate of %s, which may not call: give this host's own, of "
+      "`salius keys issue DIR client/NAME`",
+      config.keys, read->certificate.content.identity->ToString()));
+}
+
 // Turns the given options into a config and derives the others from them.
 absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   VolumeConfig& config = plan.config;
@@ -133,6 +158,7 @@ absl::Status CompletePlan(const Options& options, InitPlan& plan) {
   }
   if (plan.direct) SALIUS_RETURN_IF_ERROR(MakeDirect(options, &config));
   NormalizeReplicas(&config);
+  if (!config.keys.empty()) SALIUS_RETURN_IF_ERROR(CheckKeys(config));
   SALIUS_RETURN_IF_ERROR(ValidateVolumeConfig(config));
   const absl::StatusOr<std::vector<SocketAddress>> addresses = ResolveReplicas(config.replicas);
   for (size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
@@ -165,7 +191,7 @@ absl::Status CheckIsCopy(VolumeDir& dir, bool force) {
 absl::Status InitCopy(const Options& options, const InitPlan& plan) {
   for (const char* other :
        {"direct", "replicas", "acks", "local", "delta", "tau", "k", "log-max", "stable-log",
-        "bulk-limit", "multicast", "datagram", "names", "ballast", "allow-same-host"}) {
+        "bulk-limit", "multicast", "datagram", "keys", "names", "ballast", "allow-same-host"}) {
     if (!options.Given(other)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "--copy takes the values of the copy's volume.toml, and no --", other,

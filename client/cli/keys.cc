@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/cli/exit_code.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -47,18 +48,20 @@ struct Plan {
 };
 
 Options KeysOptions(Plan& plan) {
-  Options options("salius keys", "init|issue|renew|show DIR [KIND/NAME]...",
+  Options options("salius keys", "init|issue|renew|show DIR [KIND/NAME[=HOST,...]]...",
                   "Makes and keeps a private certificate authority in a directory:\n"
-                  "  init DIR                      makes the authority: DIR/ca.key, DIR/ca.pem\n"
-                  "  issue DIR KIND/NAME           makes DIR/KIND-NAME.pem: key and certificate\n"
+                  "  init DIR [KIND/NAME...]...    makes the authority: DIR/ca.key, DIR/ca.pem; and\n"
+                  "                                the keys that are named\n"
+                  "  issue DIR KIND/NAME...        makes DIR/KIND-NAME.pem: key and certificate\n"
                   "  renew DIR KIND/NAME|ca...     replaces them, before they expire\n"
                   "  show DIR|FILE...              shows and checks them\n"
-                  "KIND is replica, client (a host that uses volumes) or operator.");
+                  "KIND is replica, client (a host that uses volumes) or operator. A replica has the\n"
+                  "names and numeric addresses by which volumes reach it: replica/r1=HOST,...");
   options.Text("name", "NAME", &plan.name, "init: name of the authority");
   options.Number("days", "N", &plan.days, 1, kMaxDays,
                  "init, issue: days that the certificate is valid (init 3650, issue 365)");
   options.List("hosts", "HOST,...", &plan.hosts,
-               "issue: names and numeric addresses by which volumes reach the replica");
+               "issue: the hosts of the one replica that is named");
   options.Switch("due", &plan.due, "renew: all with less than a third of their time left");
   options.Text("for-host", "HOST", &plan.for_host, "show: check that they are for this host too");
   options.Switch("json", &plan.json, "show: as JSON");
@@ -85,29 +88,63 @@ void PrintWritten(const std::string& path, const keys::Validity& validity) {
               keys::FormatTime(validity.until_s).c_str());
 }
 
+// Identities to issue, with the hosts of each.
+using Orders = std::vector<std::pair<Identity, std::vector<std::string>>>;
+
+// Parses words KIND/NAME[=HOST,...]. A wrong one is found before anything is made.
+absl::StatusOr<Orders> ParseOrders(const Plan& plan, Words words) {
+  Orders orders;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    SALIUS_ASSIGN_OR_RETURN(Identity identity,
+                            keys::ParseIdentity(std::string_view(word).substr(0, equals)));
+    std::vector<std::string> hosts = plan.hosts;
+    if (equals != word.npos) {
+      if (!hosts.empty()) return Usage("give --hosts or KIND/NAME=HOST,..., not both");
+      hosts = absl::StrSplit(word.substr(equals + 1), ',');
+    }
+    SALIUS_RETURN_IF_ERROR(keys::CheckHosts(identity, hosts));
+    for (const auto& [other, unused] : orders) {
+      if (other == identity) return Usage(absl::StrCat(identity.ToString(), " is named twice"));
+    }
+    orders.emplace_back(std::move(identity), std::move(hosts));
+  }
+  return orders;
+}
+
+absl::Status IssueAll(Authority& authority, const Orders& orders, int64_t days, int64_t now_s) {
+  for (const auto& [identity, hosts] : orders) {
+    SALIUS_ASSIGN_OR_RETURN(const std::string path, authority.Issue(identity, hosts, days, now_s));
+    SALIUS_ASSIGN_OR_RETURN(const keys::Certificate made, authority.CertificateOf(identity));
+    PrintWritten(path, made.content.validity);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Init(const Plan& plan, Words places) {
-  if (places.size() != 1) return Usage("init takes one directory");
+  if (places.empty()) return Usage("init takes a directory");
   if (plan.name.empty() || plan.name.size() > kMaxCommonName ||
       Printable(plan.name, NewLines::kReplace) != plan.name) {
     return Usage("--name takes 1 to 64 characters");
   }
-  SALIUS_ASSIGN_OR_RETURN(
-      const Authority authority,
-      Authority::Create(places[0], plan.name, DaysOr(plan, kAuthorityDays), NowS()));
+  SALIUS_ASSIGN_OR_RETURN(const Orders orders, ParseOrders(plan, places.subspan(1)));
+  const int64_t days = DaysOr(plan, kAuthorityDays), now_s = NowS();
+  SALIUS_ASSIGN_OR_RETURN(Authority authority,
+                          Authority::Create(places[0], plan.name, days, now_s));
   PrintWritten((std::filesystem::path(places[0]) / keys::kAuthoritiesFile).string(),
                authority.own().content.validity);
-  return absl::OkStatus();
+  // A certificate may not end after its authority's.
+  return IssueAll(authority, orders, std::min<int64_t>(kDays, days), now_s);
 }
 
 absl::Status Issue(const Plan& plan, Words places) {
-  if (places.size() != 2) return Usage("issue takes a directory and KIND/NAME");
-  SALIUS_ASSIGN_OR_RETURN(const Identity identity, keys::ParseIdentity(places[1]));
+  if (places.size() < 2) return Usage("issue takes a directory and KIND/NAME");
+  if (places.size() > 2 && !plan.hosts.empty()) {
+    return Usage("--hosts goes with one KIND/NAME; of several, each has its own: KIND/NAME=HOST,...");
+  }
+  SALIUS_ASSIGN_OR_RETURN(const Orders orders, ParseOrders(plan, places.subspan(1)));
   SALIUS_ASSIGN_OR_RETURN(Authority authority, Authority::Open(places[0]));
-  SALIUS_ASSIGN_OR_RETURN(const std::string path,
-                          authority.Issue(identity, plan.hosts, DaysOr(plan, kDays), NowS()));
-  SALIUS_ASSIGN_OR_RETURN(const keys::Certificate made, authority.CertificateOf(identity));
-  PrintWritten(path, made.content.validity);
-  return absl::OkStatus();
+  return IssueAll(authority, orders, DaysOr(plan, kDays), NowS());
 }
 
 absl::Status RenewOwn(Authority& authority) {

@@ -137,9 +137,9 @@ absl::Status MountDaemon::Acquire(const std::string& rights) {
   SALIUS_RETURN_IF_ERROR(OverrideConfig(options, &dir_->config));
   config_ = dir_->config;
   SALIUS_RETURN_IF_ERROR(
-      CheckReplicas(config_.replicas, options.insecure || !options.keys.empty()));
+      CheckReplicas(config_.replicas, options.insecure || !config_.keys.empty()));
   SALIUS_RETURN_IF_ERROR(CheckMetrics(options.metrics, options.insecure));
-  SALIUS_ASSIGN_OR_RETURN(keys_, Credentials::Load(options.keys));
+  SALIUS_ASSIGN_OR_RETURN(keys_, Credentials::Load(config_.keys));
   // From here on the terminal gets only notices, and the log gets the rest, also of a recovery.
   SALIUS_RETURN_IF_ERROR(launcher_.TakeLog(options.log_file, DefaultLog(config_)));
   SALIUS_RETURN_IF_ERROR(InitLogging("salius-mount", options.log_level));

@@ -162,7 +162,9 @@ absl::Status SetLog(absl::string_view value, MountOptions& options) {
 }
 
 absl::Status SetKeys(absl::string_view value, MountOptions& options) {
-  if (!absl::StartsWith(value, "/")) return MustBe("an absolute path");
+  if (!value.empty() && !absl::StartsWith(value, "/")) {
+    return MustBe("an absolute path, or empty for none");
+  }
   options.keys = std::string(value);
   return absl::OkStatus();
 }
@@ -212,6 +214,8 @@ constexpr OwnOption kOwn[] = {
     {"datagram", "BYTES", "UDP payload; 0: what the route's MTU carries",
      [](Text v, O& o) { return SetBytes(v, kDatagramPayloadLoopback, o.datagram_bytes); },
      SameAsVolume<&O::datagram_bytes, &C::datagram_bytes>},
+    {"keys", "FILE", "this host's key and certificate, of `salius keys`; empty: none", SetKeys,
+     SameAsVolume<&O::keys, &C::keys>},
     {"names", "wait|async", "operations on names return when durable, or when issued", SetNames,
      SameAsVolume<&O::names, &C::names>},
     {"insecure", "", "replicas may be on other hosts: a trusted network",
@@ -220,8 +224,6 @@ constexpr OwnOption kOwn[] = {
        return absl::OkStatus();
      },
      [](const O& now, const C&, const O&) { return now.insecure; }},
-    {"keys", "FILE", "this host's key and certificate, of `salius keys`; beside it ca.pem", SetKeys,
-     SameAsNow<&O::keys>},
     {"key-rotation", "SECONDS", "how often the key of sealed datagrams changes; 0: never (3600)",
      [](Text v, O& o) { return SetNumber(v, 0, kMostKeyRotationS, o.key_rotation_s); },
      SameAsNow<&O::key_rotation_s>},
@@ -430,6 +432,7 @@ absl::Status OverrideConfig(const MountOptions& options, VolumeConfig* config) {
   config->datagram_bytes = options.datagram_bytes.value_or(config->datagram_bytes);
   config->names = options.names.value_or(config->names);
   config->multicast = options.multicast.value_or(config->multicast);
+  config->keys = options.keys.value_or(config->keys);
   if (options.contract.relaxed()) config->names = NameMode::kAsync;
   return ValidateVolumeConfig(*config);
 }

@@ -33,6 +33,7 @@ struct MountOptions {
   std::optional<uint32_t> datagram_bytes;
   std::optional<std::string> multicast;
   std::optional<NameMode> names;
+  std::optional<std::string> keys;    // file of `salius keys`, absolute; empty: none
   MountContract contract;             // commit, fsync, osync-exempt
   bool output_triggered = false;      // trigger=output
   std::optional<bool> fsync_orders;   // fsync, as given; `contract` has what it means
@@ -41,7 +42,6 @@ struct MountOptions {
 
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only
-  std::string keys;       // file of `salius keys`, absolute; empty: none
   uint64_t key_rotation_s = 3600;  // how often the key of the datagrams changes; 0: never
   std::string metrics;    // "host:port", empty: none
   std::string log_level = "info";

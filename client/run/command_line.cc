@@ -27,7 +27,7 @@ Options Table(RunCommand& command) {
   table.Switch("insecure", &command.insecure,
                "allow replicas on other hosts although nothing is encrypted");
   table.Text("keys", "FILE", &command.keys,
-             "this host's key and certificate, of `salius keys`; beside it ca.pem");
+             "this host's key and certificate, of `salius keys`, in place of the\nvolume's; '': none");
   table.Switch("stats", &command.stats, "print at the end how the syncs were made durable");
   table.LogLevel(&command.log_level);
   table.Version(absl::StrCat("salius-run ", kSaliusVersion));

@@ -18,7 +18,7 @@ inline constexpr int kExitSignal = 128;  // and the number of the signal that en
 struct RunCommand {
   std::string direct;  // the volume's directory; "": the command runs at mounts
   bool insecure = false;
-  std::string keys;  // the file; "": none
+  std::optional<std::string> keys;  // the file; "": none; without a value: that of the volume
   bool stats = false;
   std::string commit = "sync";    // the promise of a sync call: sync, external
   std::string trigger = "eager";  // of external: when records are sent: eager, output

@@ -215,7 +215,8 @@ absl::Status Session::Begin(VolumeDir dir) {
   SALIUS_RETURN_IF_ERROR(CheckNotVolatile(dir_.root_fd, dir_.path));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
   SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
-  SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys, Credentials::Load(command_.keys));
+  SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys,
+                          Credentials::Load(command_.keys.value_or(dir_.config.keys)));
   SALIUS_RETURN_IF_ERROR(RecoverBefore(dir_, command_.recover == "refuse", keys));
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir_.backing->Stat(dir_.root_fd));
   device_ = root.st_dev;

@@ -59,21 +59,27 @@ Content OwnContent(const std::string& name, const Validity& validity) {
       .common_name = name, .identity = {}, .hosts = {}, .validity = validity, .authority = true};
 }
 
+}  // namespace
+
 absl::Status CheckHosts(const Identity& identity, const std::vector<std::string>& hosts) {
   if (identity.kind == Kind::kReplica && hosts.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(identity.ToString(),
-                     ": a replica needs --hosts: the names and addresses by "
-                     "which volumes reach it"));
+                     ": a replica needs the names and addresses by which volumes "
+                     "reach it: --hosts HOST,..., or KIND/NAME=HOST,..."));
   }
   if (identity.kind != Kind::kReplica && !hosts.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        identity.ToString(), ": --hosts is for replicas; no peer checks the host of a caller"));
+        identity.ToString(), ": hosts are for replicas; no peer checks the host of a caller"));
+  }
+  for (const std::string& host : hosts) {
+    if (IsHost(host)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: \"%s\" is neither the name nor the numeric address of a host",
+                        identity.ToString(), Printable(host, NewLines::kReplace)));
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 int64_t DueAt(const Validity& validity) {
   return validity.from_s + (validity.until_s - validity.from_s) / 3 * 2;

@@ -32,6 +32,13 @@ int64_t DueAt(const Validity& validity);
 // Returns "client-web1.pem".
 std::string FileNameOf(const Identity& identity);
 
+// Returns INVALID_ARGUMENT, which says why, if the identity cannot be issued with these hosts:
+//
+//   a replica without a host
+//   a host for a client or an operator
+//   a host that is neither a name nor a numeric address
+absl::Status CheckHosts(const Identity& identity, const std::vector<std::string>& hosts);
+
 class Authority {
  public:
   // Makes the directory, unless it is there and empty of an authority, with a new authority in it
@@ -51,8 +58,7 @@ class Authority {
   // path.
   //
   //   ALREADY_EXISTS        there is such a file
-  //   INVALID_ARGUMENT      a host is neither a name nor an address; a replica without a host; a
-  //                         host for a client or an operator
+  //   INVALID_ARGUMENT      as CheckHosts
   //   FAILED_PRECONDITION   the authority's certificate has expired, is not valid yet, or ends
   //                         first
   absl::StatusOr<std::string> Issue(const Identity& identity, const std::vector<std::string>& hosts,

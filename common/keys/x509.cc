@@ -490,6 +490,8 @@ absl::Status VerifyChain(std::string_view chain_pem, std::string_view roots_pem,
   return verified == 1 ? absl::OkStatus() : VerifyError(*context, roots, now_s);
 }
 
+bool IsHost(const std::string& text) { return AddressBytes(text) != nullptr || IsHostName(text); }
+
 absl::Status CheckHost(std::string_view chain_pem, const std::string& host) {
   SALIUS_ASSIGN_OR_RETURN(const std::vector<X509Ptr> chain, ParseCertificates(chain_pem));
   const bool numeric = AddressBytes(host) != nullptr;

@@ -84,6 +84,9 @@ absl::Status CheckPair(const KeyPair& pair);
 //   - a certificate that is no authority signed another
 absl::Status VerifyChain(std::string_view chain_pem, std::string_view roots_pem, int64_t now_s);
 
+// Returns whether the text is the name or the numeric address of a host.
+bool IsHost(const std::string& text);
+
 // FAILED_PRECONDITION unless the first certificate names the host, a name or a numeric address.
 absl::Status CheckHost(std::string_view chain_pem, const std::string& host);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -200,6 +201,19 @@ TEST(OptionsTest, NameWithUnderscoresIsRefusedWithTheRightOne) {
   EXPECT_EQ(options.Parse(std::vector<std::string>{"--log_max=1"}, 0, 0).message(),
             "The following argument was not expected: --log_max=1 (it is --log-max) (see salius try "
             "--help)");
+}
+
+TEST(OptionsTest, OptionalTextTellsNoneFromEmpty) {
+  const auto parsed = [](const std::vector<std::string>& words) {
+    std::optional<std::string> keys;
+    Options options("salius try", "", "");
+    options.Text("keys", "FILE", &keys, "");
+    EXPECT_TRUE(options.Parse(words, 0, 0).ok());
+    return keys;
+  };
+  EXPECT_EQ(parsed({}), std::nullopt);
+  EXPECT_EQ(parsed({"--keys", ""}), "");
+  EXPECT_EQ(parsed({"--keys=/k"}), "/k");
 }
 
 TEST(OptionsTest, EmptyValueAfterEqualsSignIsAValue) {

@@ -63,6 +63,48 @@ TEST_F(KeysCommandTest, NewKeysAreShownWithoutProblem) {
   EXPECT_EQ(Call({"show", Path("ca/replica-r1.pem"), "--for-host", "10.0.0.1"}).code, kExitOk);
 }
 
+TEST_F(KeysCommandTest, InitMakesTheNamedKeysToo) {
+  const Outcome made =
+      Call({"init", ca_, "replica/r1=r1.example,10.0.0.1", "replica/r2=::1", "client/web"});
+  ASSERT_EQ(made.code, kExitOk) << made.err;
+  for (const char* const file : {"ca.pem", "replica-r1.pem", "replica-r2.pem", "client-web.pem"}) {
+    EXPECT_TRUE(Contains(made.out, Path(std::string("ca/") + file))) << made.out;
+  }
+  EXPECT_EQ(Call({"show", ca_}).code, kExitOk);
+  EXPECT_EQ(Call({"show", Path("ca/replica-r1.pem"), "--for-host", "10.0.0.1"}).code, kExitOk);
+  EXPECT_EQ(Call({"show", Path("ca/replica-r2.pem"), "--for-host", "10.0.0.1"}).code,
+            kExitUnsuitable);
+}
+
+TEST_F(KeysCommandTest, KeysOfAShortLivedAuthorityEndWithIt) {
+  const Outcome made = Call({"init", ca_, "client/web", "--days", "10"});
+  ASSERT_EQ(made.code, kExitOk) << made.err;
+  EXPECT_EQ(Call({"show", ca_}).code, kExitOk);
+}
+
+TEST_F(KeysCommandTest, WrongIdentityMakesNothing) {
+  for (const Words& wrong :
+       {Words{"client/a", "replica/r1"}, Words{"client/a", "client/b=b.example"},
+        Words{"client/a", "replica/r1=r_1"}, Words{"client/a", "replica/r1="},
+        Words{"client/a", "client/a"}, Words{"client/a", "tenant/a"}}) {
+    Words words = {"init", ca_};
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    const Outcome refused = Call(words);
+    EXPECT_EQ(refused.code, kExitUsage) << wrong.back() << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(ca_)) << wrong.back();
+  }
+}
+
+TEST_F(KeysCommandTest, IssueTakesSeveralIdentities) {
+  ASSERT_EQ(Call({"init", ca_}).code, kExitOk);
+  ASSERT_EQ(Call({"issue", ca_, "replica/r1=r1.example", "replica/r2=r2.example"}).code, kExitOk);
+  EXPECT_EQ(Call({"show", Path("ca/replica-r2.pem"), "--for-host", "r2.example"}).code, kExitOk);
+  EXPECT_EQ(Call({"issue", ca_, "replica/r3", "replica/r4", "--hosts", "r.example"}).code,
+            kExitUsage);
+  EXPECT_EQ(Call({"issue", ca_, "replica/r3=a.example", "--hosts", "r.example"}).code, kExitUsage);
+  EXPECT_FALSE(std::filesystem::exists(Path("ca/replica-r3.pem")));
+}
+
 TEST_F(KeysCommandTest, ProblemsAreShownWithTheirCode) {
   MakeAll();
   const std::string replica = Path("ca/replica-r1.pem");

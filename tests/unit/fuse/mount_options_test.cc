@@ -167,6 +167,18 @@ TEST(OverrideConfigTest, OptionsWinAndTheRestStays) {
   EXPECT_EQ(config.k, DefaultVolumeConfig().k);
 }
 
+TEST(OverrideConfigTest, KeysOfTheOptionWinAndEmptyIsNone) {
+  VolumeConfig config = TwoReplicas();
+  config.keys = "/etc/salius/volume.pem";
+  ASSERT_TRUE(OverrideConfig(Parsed("acks=1"), &config).ok());
+  EXPECT_EQ(config.keys, "/etc/salius/volume.pem");
+  ASSERT_TRUE(OverrideConfig(Parsed("keys=/k/client-a.pem"), &config).ok());
+  EXPECT_EQ(config.keys, "/k/client-a.pem");
+  ASSERT_TRUE(OverrideConfig(Parsed("keys="), &config).ok());
+  EXPECT_EQ(config.keys, "");
+  EXPECT_THAT(Refusal("keys=client-a.pem"), HasSubstr("absolute path"));
+}
+
 TEST(OverrideConfigTest, FewerReplicasThanAcksIsAnErrorNotAWeakerVolume) {
   VolumeConfig config = TwoReplicas();
   EXPECT_EQ(OverrideConfig(Parsed("replicas=127.0.0.1:7401"), &config).code(),
@@ -202,11 +214,11 @@ TEST(MountOptionsTest, BindGoesWithRemountOnly) {
 
 TEST(CheckRemountTest, FlagsOfTheKernelAndValuesThatAreThereAlreadyAreTaken) {
   VolumeConfig config = TwoReplicas();
-  const MountOptions now = Parsed("acks=2,insecure,threads=3,log=/l");
+  const MountOptions now = Parsed("acks=2,insecure,threads=3,log=/l,keys=/k.pem");
   ASSERT_TRUE(OverrideConfig(now, &config).ok());
   for (const char* wanted :
        {"remount,ro", "remount,rw,noatime,nosuid", "remount,acks=2,insecure,threads=3,log=/l",
-        "remount,commit=sync,recover=refuse,defaults,x-y"}) {
+        "remount,commit=sync,recover=refuse,defaults,x-y", "remount,keys=/k.pem"}) {
     EXPECT_TRUE(CheckRemount(now, config, Parsed(wanted)).ok()) << wanted;
   }
 }
@@ -216,7 +228,7 @@ TEST(CheckRemountTest, EachOptionOfItsOwnIsRefusedByNameWhenItWouldChange) {
   config.names = NameMode::kWait;
   for (const char* wanted :
        {"replicas=x:1", "acks=1", "delta=1s", "tau=1s", "k=9", "log_max=1M", "bulk_limit=1K",
-        "multicast=239.1.1.1:1", "datagram=600", "names=async", "insecure", "metrics=127.0.0.1:1",
+        "multicast=239.1.1.1:1", "datagram=600", "keys=/k", "names=async", "insecure", "metrics=127.0.0.1:1",
         "log_level=debug", "log=/l", "threads=7", "spin=1us", "dirsync", "commit=ordered",
         "fsync=osync", "osync-exempt=o_sync"}) {
     VolumeConfig used = config;

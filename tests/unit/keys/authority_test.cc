@@ -110,9 +110,9 @@ TEST_F(AuthorityTest, SecondIssueNamesTheRenewal) {
 
 TEST_F(AuthorityTest, HostsAreForReplicasOnly) {
   EXPECT_TRUE(Says(authority_->Issue(kReplicaId, {}, 1, kNowS).status(),
-                   StatusCode::kInvalidArgument, "needs --hosts"));
+                   StatusCode::kInvalidArgument, "needs the names and addresses"));
   EXPECT_TRUE(Says(authority_->Issue(kClientId, {"web"}, 1, kNowS).status(),
-                   StatusCode::kInvalidArgument, "--hosts is for replicas"));
+                   StatusCode::kInvalidArgument, "hosts are for replicas"));
   EXPECT_TRUE(authority_->Issued().value().empty());
 }
 

@@ -175,6 +175,22 @@ TEST(VolumeConfigTest, DirectKindRoundTripsWithoutKeysOfTheMount) {
   EXPECT_FALSE(ValidateVolumeConfig(config).ok());
 }
 
+TEST(VolumeConfigTest, KeysRoundTripAndAreNotWrittenWithoutAFile) {
+  VolumeConfig config = GoodConfig();
+  EXPECT_FALSE(Says(VolumeConfigToToml(config), "keys")) << "versions without it read the file";
+  config.keys = "/etc/salius/a \"b\\c.pem";
+  ASSERT_TRUE(ValidateVolumeConfig(config).ok());
+  const auto read = VolumeConfigFromToml(VolumeConfigToToml(config), "volume.toml");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->keys, config.keys);
+  EXPECT_EQ(VolumeConfigFromToml(VolumeConfigToToml(GoodConfig()) + "keys = \"\"\n", "v")->keys, "");
+}
+
+TEST(VolumeConfigTest, PathOfTheKeysIsAbsoluteAndPrintable) {
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.keys = "client.pem"; }), "not an absolute path"));
+  EXPECT_TRUE(Says(Refusal([](VolumeConfig& c) { c.keys = "/a\nb"; }), "not printable ASCII"));
+}
+
 TEST(VolumeConfigTest, MountKindIsNotWrittenAndIsTheDefault) {
   const std::string text = VolumeConfigToToml(GoodConfig());
   EXPECT_FALSE(Says(text, "kind"));

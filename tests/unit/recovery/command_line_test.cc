@@ -25,6 +25,12 @@ TEST(CommandLineTest, ADirectoryThatLooksLikeAnOption) {
   EXPECT_EQ(line->backing, "-v");
 }
 
+TEST(CommandLineTest, KeysThatAreNotGivenDifferFromNone) {
+  EXPECT_FALSE(ParseCommandLine({"/v"})->keys.has_value()) << "those of the volume are used";
+  EXPECT_EQ(ParseCommandLine({"--keys", "/k.pem", "/v"})->keys, "/k.pem");
+  EXPECT_EQ(ParseCommandLine({"--keys", "", "/v"})->keys, "");
+}
+
 TEST(CommandLineTest, MistakesAreNamed) {
   for (const std::vector<std::string>& bad :
        std::vector<std::vector<std::string>>{{},
