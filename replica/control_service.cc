@@ -500,13 +500,25 @@ std::vector<Acceptor::VolumeStatus> ControlService::FillTotals(
   return acceptor_.acceptor.Status(now_ns);
 }
 
+control::ReplicaStatusResponse::Owner ControlService::OwnerFor(const Caller& caller,
+                                                               const std::string& bytes) const {
+  using Status = control::ReplicaStatusResponse;
+  const absl::StatusOr<VolumeId> volume = ParseVolume(bytes);
+  if (!volume.ok() || owners_ == nullptr || !caller.identity) return Status::OWNER_UNKNOWN;
+  const std::string owner = owners_->OwnerOf(*volume);
+  if (owner.empty()) return Status::OWNER_NONE;
+  return owner == caller.identity->ToString() ? Status::OWNER_CALLER : Status::OWNER_OTHER;
+}
+
 grpc::Status ControlService::Status(grpc::ServerContext* context,
-                                    const control::ReplicaStatusRequest*,
+                                    const control::ReplicaStatusRequest* request,
                                     control::ReplicaStatusResponse* response) {
   const Caller caller = CallerOf(context);
   if (const absl::Status admitted = Admit(caller); !admitted.ok()) return ToGrpc(admitted);
   const int64_t now_ns = clock_.MonotonicNanos();
   response->set_store(promises_.id());
+  response->set_now_unix_ms(static_cast<uint64_t>(clock_.RealtimeNanos() / 1'000'000));
+  response->set_asked_owner(OwnerFor(caller, request->volume()));
   const std::vector<Acceptor::VolumeStatus> volumes = FillTotals(now_ns, response);
   // Without the acceptor's lock: that of the owners is held over writes to the disk.
   for (const Acceptor::VolumeStatus& status : volumes) {

@@ -97,6 +97,9 @@ class ControlService final : public control::Replica::Service {
   // Fills in what Status shows of the whole replica; returns the volumes.
   std::vector<Acceptor::VolumeStatus> FillTotals(int64_t now_ns,
                                                  control::ReplicaStatusResponse* response);
+  // Returns who owns the volume that a status names, as far as the caller may know.
+  control::ReplicaStatusResponse::Owner OwnerFor(const Caller& caller,
+                                                 const std::string& bytes) const;
   // Returns whether the status shows the volume to the caller.
   bool MaySee(const Caller& caller, const VolumeId& volume) const;
   // Returns whether there is a log or a promise of the volume.

@@ -174,9 +174,9 @@ class NoSigpipe {
   sigset_t pipe_, before_;
 };
 
-}  // namespace
-
-std::string WhyRefused(const CallTarget& target) {
+// Makes a handshake. With `chain` it ends there, and `chain` gets the peer's certificates. Else
+// returns the finding.
+std::string Probe(const CallTarget& target, std::string* chain) {
   const NoSigpipe no_sigpipe;
   const Deadline deadline = Deadline::AfterMillis(SystemClock(), kProbeTime.count());
   const UniqueFd fd = Connect(target.address, deadline);
@@ -217,6 +217,10 @@ std::string WhyRefused(const CallTarget& target) {
   SSL_set0_rbio(ssl.get(), peer);
   const auto handshake = [&] { return SSL_do_handshake(ssl.get()); };
   if (Drive(ssl.get(), fd.get(), deadline, handshake) != SSL_ERROR_NONE) return "";
+  if (chain != nullptr) {
+    *chain = PeerChain(ssl.get());
+    return "";
+  }
   const std::string& host = target.host;
   const absl::StatusOr<HostPort> host_port = ParseHostPort(target.address, 0);
   std::string found = Judge(ssl.get(), *own, host.empty() && host_port.ok() ? host_port->host : host);
@@ -228,6 +232,16 @@ std::string WhyRefused(const CallTarget& target) {
   const bool ended = error == SSL_ERROR_SSL || error == SSL_ERROR_SYSCALL ||
                      error == SSL_ERROR_ZERO_RETURN;
   return ended ? Refusal(*own, error) : "";
+}
+
+}  // namespace
+
+std::string WhyRefused(const CallTarget& target) { return Probe(target, nullptr); }
+
+std::string PeerCertificates(const CallTarget& target) {
+  std::string chain;
+  Probe(target, &chain);
+  return chain;
 }
 
 absl::Status ExplainedStatus(const grpc::Status& status, std::string_view peer,

@@ -31,6 +31,10 @@ inline constexpr std::chrono::milliseconds kProbeTime{1000};
 // at most kProbeTime, if the address needs no resolver.
 std::string WhyRefused(const CallTarget& target);
 
+// Returns the certificates that the target shows to this host, PEM, its own first; "" without keys,
+// or when there was no handshake. Nothing is checked. Blocks like WhyRefused.
+std::string PeerCertificates(const CallTarget& target);
+
 // Returns OK, or the call's error as "`peer`: reason". When no connection was made (UNAVAILABLE),
 // the reason is that of WhyRefused, if there is one.
 absl::Status ExplainedStatus(const grpc::Status& status, std::string_view peer,

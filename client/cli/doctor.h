@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,8 @@
 #include "absl/types/span.h"
 #include "client/cli/findings.h"
 #include "client/status/placement.h"
+#include "common/ids.h"
+#include "common/keys/x509.h"
 #include "log/recovery_notes.h"
 #include "log/state_file.h"
 #include "proto/control.pb.h"
@@ -81,17 +85,39 @@ void JudgeDirectory(const DirectoryFacts& facts, int64_t realtime_ns, Findings& 
 
 struct ReplicaFacts {
   std::string address;
+  bool refused = false;  // a handshake ended with a refusal, here or there
+  // With keys: the certificate that it shows, and how far its clock is ahead of this host's.
+  std::optional<keys::Certificate> certificate;
+  std::optional<int64_t> clock_ahead_ms;
   std::string ip;  // numeric; empty: not known
   absl::Status resolved;
   absl::StatusOr<uint32_t> datagram_bytes = uint32_t{0};  // payload that the route carries
   absl::StatusOr<control::ReplicaStatusResponse> status;
   absl::StatusOr<int64_t> udp_rtt_us = int64_t{0};
 };
-// `keys`: of this process; null: none.
+// `keys`: of this process; null: none. `volume`: asks for its owner; null: none.
 ReplicaFacts GatherReplicaFacts(const std::string& address,
-                                const std::shared_ptr<Credentials>& keys = nullptr);
+                                const std::shared_ptr<Credentials>& keys = nullptr,
+                                const VolumeId* volume = nullptr);
 void JudgeReplicas(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,
                    Findings& findings);
+
+// ---- keys (doctor_keys.cc)
+
+struct KeyFacts {
+  std::string path;      // empty: no keys
+  absl::Status problem;  // of keys::LoadKeys
+  // The fields below are set only when there is no problem.
+  std::optional<keys::Certificate> certificate;
+  std::vector<keys::Certificate> authorities;
+};
+// `now_s`: in seconds since 1970, here and below.
+KeyFacts GatherKeyFacts(const std::string& path, int64_t now_s);
+// `calls`: the keys are of a program that calls replicas. No findings without keys.
+void JudgeKeys(const KeyFacts& facts, bool calls, int64_t now_s, Findings& findings);
+// Judges the certificate, the clock and the owner at a replica that answered; `own`: this host's.
+void JudgeReplicaKeys(const ReplicaFacts& replica, const KeyFacts& own, int64_t now_s,
+                      Findings& findings);
 
 // Warns of replicas on the primary itself and of two replicas on one host.
 void JudgePlacement(const VolumeConfig& config, absl::Span<const ReplicaFacts> replicas,

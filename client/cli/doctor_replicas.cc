@@ -1,6 +1,8 @@
 #include <poll.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
 #include <string>
@@ -18,6 +20,9 @@
 #include "common/random.h"
 #include "common/runbook.h"
 #include "proto/frame.h"
+#include "proto/sealed_frame.h"
+#include "transport/credentials.h"
+#include "transport/handshake_probe.h"
 #include "transport/packer.h"
 #include "transport/udp_socket.h"
 
@@ -38,26 +43,67 @@ uint64_t ReservedBytes(const VolumeConfig& config) {
   return config.log_max_bytes + config.log_max_bytes / 100 * 26 + kSegmentBytes;
 }
 
-// Sends a probe of an unknown session. The replica answers that it does not know the session, which
-// shows that datagrams pass both ways. As a mount does, accepts an answer only from the address
-// that was asked. Returns the round trip in microseconds.
-absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
+// A datagram of an unknown session, and the test of its answer.
+class PlainProbe {
+ public:
+  PlainProbe() {
+    header_.volume = VolumeId::Random();
+    header_.epoch = 1;
+    header_.session = SecureRandom64();
+  }
+  absl::Span<const iovec> At(int64_t sent_ns) {
+    header_.send_time_ns = static_cast<uint64_t>(sent_ns);
+    packer_.Pack(header_, {}, kDatagramPayloadMin);
+    return packer_[0];
+  }
+  bool IsAnswer(const InDatagram& in) const {
+    const auto answer = DecodeFrameHeader(in.bytes);
+    return answer.ok() && answer->type == FrameType::kAck && answer->session == header_.session;
+  }
+
+ private:
+  FrameHeader header_;
+  Packer packer_;
+};
+
+// One that is sealed with an unknown key: a replica with keys answers no plain one.
+class SealedProbe {
+ public:
+  absl::Span<const iovec> At(int64_t) {
+    prefix_.key_id = static_cast<uint32_t>(SecureRandom64()) | 1;
+    prefix_.sender = static_cast<uint32_t>(SecureRandom64()) | 1;
+    prefix_.counter = 1;
+    EncodeSealPrefix(prefix_, bytes_.data());
+    part_ = {bytes_.data(), bytes_.size()};
+    return absl::MakeConstSpan(&part_, 1);
+  }
+  bool IsAnswer(const InDatagram& in) const {
+    SealPrefix answer;
+    const SealFault fault = DecodeSealPrefix(in.bytes.data(), in.bytes.size(), &answer);
+    return fault == SealFault::kNone && answer.kind == SealKind::kNoKey &&
+           answer.key_id == prefix_.key_id && answer.sender == prefix_.sender;
+  }
+
+ private:
+  SealPrefix prefix_;
+  std::array<uint8_t, kSealBytes + kFrameHeaderBytes> bytes_ = {};
+  iovec part_ = {};
+};
+
+// Sends probes. The replica answers that it does not know their session or key, which shows that
+// datagrams pass both ways. As a mount does, accepts an answer only from the address that was asked.
+// Returns the round trip in microseconds.
+template <typename Probe>
+absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to, Probe probe) {
   SocketAddress local;
   local.storage.ss_family = to.storage.ss_family;
   local.length = to.length;
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(local, UdpSocket::Options()));
-  FrameHeader probe;
-  probe.volume = VolumeId::Random();
-  probe.epoch = 1;
-  probe.session = SecureRandom64();
-  Packer packer;
   InBatch in(1, kDatagramPayloadLoopback);
   std::string other;
   for (int attempt = 0; attempt < kProbes; ++attempt) {
     const int64_t sent_ns = SystemClock().MonotonicNanos();
-    probe.send_time_ns = static_cast<uint64_t>(sent_ns);
-    packer.Pack(probe, {}, kDatagramPayloadMin);
-    const OutDatagram out{&to, packer[0]};
+    const OutDatagram out{&to, probe.At(sent_ns)};
     if (socket.Send(absl::MakeConstSpan(&out, 1)) != 1) {
       return absl::UnavailableError("a datagram cannot be sent there");
     }
@@ -65,10 +111,7 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
     if (poll(&wait, 1, kProbeWaitMs) <= 0) continue;
     SALIUS_ASSIGN_OR_RETURN(const size_t count, socket.Receive(in, false));
     if (count == 0) continue;
-    const auto answer = DecodeFrameHeader(in[0].bytes);
-    if (!answer.ok() || answer->type != FrameType::kAck || answer->session != probe.session) {
-      continue;
-    }
+    if (!probe.IsAnswer(in[0])) continue;
     if (*in[0].from == to) return (SystemClock().MonotonicNanos() - sent_ns) / 1000;
     other = FormatSockaddr(*in[0].from);
   }
@@ -80,6 +123,23 @@ absl::StatusOr<int64_t> ProbeUdp(const SocketAddress& to) {
   }
   return absl::DeadlineExceededError(
       absl::StrFormat("no answer to %d datagrams within %d ms each", kProbes, kProbeWaitMs));
+}
+
+// Asks the replica for its status and, with keys, for what they need.
+void AskStatus(const std::shared_ptr<Credentials>& keys, const VolumeId* volume,
+               ReplicaFacts& facts) {
+  const int64_t before_ms = SystemClock().RealtimeNanos() / 1'000'000;
+  facts.status = CallReplicaStatus(facts.address, kCallTimeout, keys, volume);
+  const int64_t after_ms = SystemClock().RealtimeNanos() / 1'000'000;
+  const CallTarget target = {.address = facts.address, .host = "", .keys = keys};
+  if (!facts.status.ok()) facts.refused = !WhyRefused(target).empty();
+  if (!facts.status.ok() || keys == nullptr) return;
+  if (facts.status->now_unix_ms() != 0) {
+    facts.clock_ahead_ms =
+        static_cast<int64_t>(facts.status->now_unix_ms()) - (before_ms + after_ms) / 2;
+  }
+  const auto chain = keys::ReadCertificates(PeerCertificates(target));
+  if (chain.ok()) facts.certificate = chain->front();
 }
 
 void JudgeDatagrams(const VolumeConfig& config, const ReplicaFacts& replica, Findings& findings) {
@@ -172,8 +232,11 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
     }
   } else {
     findings.Fail(name, std::string(replica.status.status().message()),
-                  absl::StrCat("is salius-replica running there, and its TCP port open? ",
-                               SeeRunbook("control-port-closed")));
+                  replica.refused
+                      ? absl::StrCat("compare `salius keys show` and `date` on both ends; ",
+                                     SeeRunbook("keys-refused"))
+                      : absl::StrCat("is salius-replica running there, and its TCP port open? ",
+                                     SeeRunbook("control-port-closed")));
     good = false;
   }
   const std::string udp = absl::StrCat(name, " UDP");
@@ -201,7 +264,7 @@ bool JudgeReplica(const VolumeConfig& config, const ReplicaFacts& replica, Findi
 }  // namespace
 
 ReplicaFacts GatherReplicaFacts(const std::string& address,
-                                const std::shared_ptr<Credentials>& keys) {
+                                const std::shared_ptr<Credentials>& keys, const VolumeId* volume) {
   ReplicaFacts facts;
   facts.address = address;
   const absl::StatusOr<HostPort> host_port = ParseHostPort(address, 0);
@@ -211,10 +274,11 @@ ReplicaFacts GatherReplicaFacts(const std::string& address,
   facts.resolved = all.status();
   if (!all.ok()) return facts;
   facts.ip = FormatHost(all->front());
-  facts.status = CallReplicaStatus(address, kCallTimeout, keys);
+  AskStatus(keys, volume, facts);
   // As a mount does, tries the name's next address when one does not answer.
   for (size_t i = 0; i < all->size() && (i == 0 || !facts.udp_rtt_us.ok()); ++i) {
-    const absl::StatusOr<int64_t> rtt = ProbeUdp((*all)[i]);
+    const absl::StatusOr<int64_t> rtt = keys == nullptr ? ProbeUdp((*all)[i], PlainProbe())
+                                                        : ProbeUdp((*all)[i], SealedProbe());
     if (i > 0 && !rtt.ok()) continue;
     facts.udp_rtt_us = rtt;
     facts.datagram_bytes = PathDatagramBytes((*all)[i]);

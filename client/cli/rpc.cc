@@ -35,10 +35,12 @@ absl::StatusOr<Response> CallReplica(const std::string& host_port,
 
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
     const std::string& host_port, std::chrono::milliseconds timeout,
-    const std::shared_ptr<Credentials>& keys) {
+    const std::shared_ptr<Credentials>& keys, const VolumeId* volume) {
+  control::ReplicaStatusRequest request;
+  if (volume != nullptr) request.set_volume(volume->bytes.data(), volume->bytes.size());
   return CallReplica<control::ReplicaStatusResponse>(
-      host_port, timeout, keys, [](Stub& stub, grpc::ClientContext* context, auto* response) {
-        return stub.Status(context, control::ReplicaStatusRequest(), response);
+      host_port, timeout, keys, [&](Stub& stub, grpc::ClientContext* context, auto* response) {
+        return stub.Status(context, request, response);
       });
 }
 

@@ -24,7 +24,7 @@ inline constexpr std::chrono::milliseconds kCallTimeout{5000};
 // Calls Replica.Status at "host:port". UNAVAILABLE or DEADLINE_EXCEEDED when it does not answer.
 absl::StatusOr<control::ReplicaStatusResponse> CallReplicaStatus(
     const std::string& host_port, std::chrono::milliseconds timeout = kCallTimeout,
-    const std::shared_ptr<Credentials>& keys = nullptr);
+    const std::shared_ptr<Credentials>& keys = nullptr, const VolumeId* volume = nullptr);
 
 // Calls Replica.ForgetVolume at "host:port". FAILED_PRECONDITION with the reason when the replica
 // refuses.

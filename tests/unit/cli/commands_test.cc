@@ -23,6 +23,7 @@
 #include "client/cli/exit_code.h"
 #include "client/cli/forget.h"
 #include "client/cli/init.h"
+#include "client/cli/keys.h"
 #include "client/cli/status.h"
 #include "common/file.h"
 #include "log/recovery_notes.h"
@@ -120,6 +121,35 @@ TEST_F(CommandsTest, InitMakesAVolumeThatStatusAndDoctorKnow) {
   EXPECT_EQ(doctor.code, kExitFailed);
   EXPECT_TRUE(Contains(doctor.out, "FAIL  replica 127.0.0.1:7411")) << doctor.out;
   EXPECT_TRUE(Contains(doctor.out, "OK    stable log")) << doctor.out;
+}
+
+TEST_F(CommandsTest, InitWritesTheKeysThatDoctorChecks) {
+  const std::string ca = directory_ + "-ca";
+  ASSERT_EQ(Call(RunKeys, {"init", ca, "replica/r1=127.0.0.1", "client/here"}).code, kExitOk);
+  const Outcome replica = InitSmall({"--keys", ca + "/replica-r1.pem"});
+  EXPECT_EQ(replica.code, kExitUsage);
+  EXPECT_TRUE(Contains(replica.err, "which may not call")) << replica.err;
+  EXPECT_EQ(InitSmall({"--keys", ca + "/none.pem"}).code, kExitUsage);
+  EXPECT_FALSE(HasVolume());
+  const std::string file = ca + "/client-here.pem";
+  ASSERT_EQ(InitSmall({"--keys", std::filesystem::relative(file)}).code, kExitOk);
+  EXPECT_EQ(ReadOfflineStatus(directory_)->config.keys, file) << "absolute";
+  const Outcome good = Call(RunDoctor, {directory_});
+  EXPECT_TRUE(Contains(good.out, "OK    keys: client/here, valid until")) << good.out;
+  EXPECT_TRUE(Contains(good.out, "OK    authority: Salius CA, valid until")) << good.out;
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  const Outcome readable = Call(RunDoctor, {directory_});
+  EXPECT_EQ(readable.code, kExitFailed);
+  EXPECT_TRUE(Contains(readable.out, "FAIL  keys: " + file)) << readable.out;
+  EXPECT_TRUE(Contains(readable.out, "chmod 600")) << readable.out;
+  EXPECT_TRUE(Contains(readable.out, "not asked: this host's keys cannot be used")) << readable.out;
+  // An option wins over the volume's.
+  EXPECT_FALSE(Contains(Call(RunDoctor, {directory_, "--keys", ""}).out, "keys:"));
+  // On a replica's host, without a volume.
+  const Outcome server = Call(RunDoctor, {"--keys", ca + "/replica-r1.pem"});
+  EXPECT_TRUE(Contains(server.out, "OK    keys: replica/r1 for 127.0.0.1, valid until"))
+      << server.out;
+  std::filesystem::remove_all(ca);
 }
 
 TEST_F(CommandsTest, AcksDefaultToEveryReplica) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client/cli/findings.h"
+#include "common/keys/authority.h"
 
 namespace salius::cli {
 namespace {
@@ -343,6 +344,88 @@ TEST(DoctorTest, UnreachableRouteFails) {
   ReplicaFacts cut = GoodReplica("a:7400", 1);
   cut.datagram_bytes = absl::UnavailableError("network is unreachable");
   EXPECT_EQ(LevelOf(Replicas({cut}), "route to a:7400"), Level::kFail);
+}
+
+// Returns a certificate of the identity, made `age_days` ago for a year.
+keys::Certificate CertificateOf(const keys::Identity& identity, int64_t age_days) {
+  keys::Certificate certificate;
+  certificate.content.common_name = identity.ToString();
+  certificate.content.identity = identity;
+  certificate.content.validity = {kNow - age_days * keys::kDayS,
+                                  kNow + (365 - age_days) * keys::kDayS};
+  return certificate;
+}
+
+KeyFacts GoodKeys(keys::Kind kind = keys::Kind::kClient, int64_t age_days = 1) {
+  KeyFacts facts;
+  facts.path = "/k/own.pem";
+  facts.certificate = CertificateOf({kind, "x"}, age_days);
+  facts.authorities = {CertificateOf({keys::Kind::kOperator, "ca"}, 1)};
+  return facts;
+}
+
+Findings Keys(const KeyFacts& facts, bool calls = true) {
+  Findings findings;
+  JudgeKeys(facts, calls, kNow, findings);
+  return findings;
+}
+
+TEST(DoctorTest, KeysAreJudgedByTheirProblemKindAndAge) {
+  EXPECT_TRUE(AllOk(Keys(GoodKeys()))) << Keys(GoodKeys()).ToText();
+  EXPECT_TRUE(Keys(KeyFacts()).all().empty()) << "a volume without keys";
+  EXPECT_EQ(LevelOf(Keys(GoodKeys(keys::Kind::kReplica)), "keys"), Level::kFail);
+  EXPECT_EQ(LevelOf(Keys(GoodKeys(keys::Kind::kReplica), false), "keys"), Level::kOk);
+  EXPECT_EQ(LevelOf(Keys(GoodKeys(keys::Kind::kClient, 243)), "keys"), Level::kOk);
+  EXPECT_EQ(LevelOf(Keys(GoodKeys(keys::Kind::kClient, 244)), "keys"), Level::kWarn);
+  KeyFacts old_authority = GoodKeys();
+  old_authority.authorities = {CertificateOf({keys::Kind::kOperator, "ca"}, 300)};
+  EXPECT_EQ(LevelOf(Keys(old_authority), "authority"), Level::kWarn);
+  for (const absl::Status& problem :
+       {absl::NotFoundError("x"), absl::PermissionDeniedError("x"), absl::DataLossError("x"),
+        absl::FailedPreconditionError("x")}) {
+    KeyFacts facts;
+    facts.path = "/k/own.pem";
+    facts.problem = problem;
+    EXPECT_EQ(LevelOf(Keys(facts), "keys"), Level::kFail) << problem;
+  }
+}
+
+TEST(DoctorTest, ReplicasCertificateClockAndOwnerAreJudged) {
+  const auto judge = [](const ReplicaFacts& replica, const KeyFacts& own) {
+    Findings findings;
+    JudgeReplicaKeys(replica, own, kNow, findings);
+    return findings;
+  };
+  using Status = control::ReplicaStatusResponse;
+  ReplicaFacts facts = GoodReplica("a:7400", 1);
+  facts.certificate = CertificateOf({keys::Kind::kReplica, "r"}, 1);
+  facts.clock_ahead_ms = -59'000;
+  facts.status->set_asked_owner(Status::OWNER_CALLER);
+  EXPECT_TRUE(AllOk(judge(facts, GoodKeys()))) << judge(facts, GoodKeys()).ToText();
+  EXPECT_EQ(judge(facts, GoodKeys()).all().size(), 3u);
+  EXPECT_TRUE(judge(facts, KeyFacts()).all().empty()) << "without keys nothing is judged";
+  facts.status->set_asked_owner(Status::OWNER_NONE);
+  EXPECT_EQ(LevelOf(judge(facts, GoodKeys()), "replica a:7400 owner"), Level::kOk);
+  facts.status->set_asked_owner(Status::OWNER_OTHER);
+  EXPECT_EQ(LevelOf(judge(facts, GoodKeys()), "replica a:7400 owner"), Level::kFail);
+  EXPECT_EQ(LevelOf(judge(facts, GoodKeys(keys::Kind::kOperator)), "replica a:7400 owner"),
+            Level::kOk);
+  for (const int64_t ahead_ms : {-61'000, 61'000}) {
+    facts.clock_ahead_ms = ahead_ms;
+    EXPECT_EQ(LevelOf(judge(facts, GoodKeys()), "replica a:7400 clock"), Level::kWarn);
+  }
+  facts.certificate = CertificateOf({keys::Kind::kReplica, "r"}, 300);
+  EXPECT_EQ(LevelOf(judge(facts, GoodKeys()), "replica a:7400 keys"), Level::kWarn);
+}
+
+TEST(DoctorTest, RefusedHandshakeHasAdviceOfItsOwn) {
+  ReplicaFacts refused = GoodReplica("a:7400", 1);
+  refused.status = absl::UnavailableError("it takes calls with keys only");
+  refused.refused = true;
+  const Findings findings = Replicas({refused, GoodReplica("b:7400", 2)});
+  EXPECT_EQ(LevelOf(findings, "replica a:7400"), Level::kFail);
+  EXPECT_NE(findings.ToText().find("#keys-refused"), std::string::npos) << findings.ToText();
+  EXPECT_EQ(findings.ToText().find("#control-port-closed"), std::string::npos);
 }
 
 TEST(DoctorTest, NoReplicasWarns) { EXPECT_EQ(LevelOf(Replicas({}), "replicas"), Level::kWarn); }

@@ -93,9 +93,31 @@ class ServerKeysTest : public ServerTest {
     return response;
   }
 
+  // Returns what the caller learns of the volume's owner.
+  control::ReplicaStatusResponse::Owner OwnerSeenBy(ReplicaClient& by) {
+    control::ReplicaStatusRequest request;
+    request.set_volume(ReplicaClient::Bytes(TestVolume()));
+    control::ReplicaStatusResponse response;
+    const grpc::Status status =
+        Call(by, &control::Replica::Stub::Status, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_GT(response.now_unix_ms(), 0u);
+    return response.asked_owner();
+  }
+
   ShmDir keys_;
   std::unique_ptr<ReplicaClient> anne_, bob_, op_;
 };
+
+TEST_F(ServerKeysTest, StatusSaysWhoseTheAskedVolumeIs) {
+  using Owner = control::ReplicaStatusResponse;
+  EXPECT_EQ(OwnerSeenBy(*anne_), Owner::OWNER_NONE);
+  ASSERT_TRUE(anne_->Open(Session()).ok());
+  EXPECT_EQ(OwnerSeenBy(*anne_), Owner::OWNER_CALLER);
+  EXPECT_EQ(OwnerSeenBy(*bob_), Owner::OWNER_OTHER);
+  EXPECT_EQ(OwnerSeenBy(*op_), Owner::OWNER_OTHER);
+  EXPECT_EQ(Status(*anne_).asked_owner(), Owner::OWNER_UNKNOWN) << "nothing is asked";
+}
 
 TEST_F(ServerKeysTest, OtherTenantsVolumeIsRefusedInEachCall) {
   ASSERT_TRUE(anne_->Open(Session()).ok());

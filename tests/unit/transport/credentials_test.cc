@@ -122,6 +122,18 @@ TEST_F(CredentialsTest, ReplicaOfAnotherHostIsRefused) {
               HasSubstr("not for \"r2.example\""));
 }
 
+TEST_F(CredentialsTest, PeersCertificateIsReadForADoctor) {
+  Serve(Load("ca/replica-r1.pem"));
+  CallTarget target{.address = absl::StrCat("127.0.0.1:", server_.port),
+                    .host = "",
+                    .keys = Load("ca/client-web.pem")};
+  const auto chain = keys::ReadCertificates(PeerCertificates(target));
+  ASSERT_TRUE(chain.ok()) << chain.status();
+  EXPECT_EQ(chain->front().content.identity, kReplica);
+  target.keys = nullptr;
+  EXPECT_EQ(PeerCertificates(target), "") << "without keys there is no handshake";
+}
+
 TEST_F(CredentialsTest, OtherAuthorityIsRefusedByEachEnd) {
   MakeAuthority("other");
   Serve(Load("ca/replica-r1.pem"));
