@@ -1,7 +1,5 @@
 #include "replica/server.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <chrono>
 #include <string>
 #include <utility>
@@ -243,8 +241,7 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
 // the port stays closed, unless the user asked for it.
 absl::Status ReplicaServer::ServeControl(const ReplicaOptions& options, const SocketAddress& tcp) {
   if (options.insecure || keys_ != nullptr) {
-    SALIUS_ASSIGN_OR_RETURN(TcpServer tcp_server, ServeTcp(tcp, *service_, keys_));
-    grpc_ = std::move(tcp_server.server);
+    SALIUS_ASSIGN_OR_RETURN(tcp_, ServeTcp(tcp, *service_, keys_));
     return absl::OkStatus();
   }
   const std::string path = LocalSocketPath(LocalSocketDirectory(), tcp);
@@ -283,10 +280,7 @@ ReplicaServer::~ReplicaServer() { Stop(); }
 void ReplicaServer::Stop() {
   if (std::exchange(stopped_, true)) return;
   if (service_ != nullptr) service_->StopSessions();
-  if (grpc_ != nullptr) {
-    grpc_->Shutdown(std::chrono::system_clock::now() + kDrainTime);
-    grpc_->Wait();
-  }
+  if (tcp_ != nullptr) tcp_->Stop(kDrainTime);
   if (local_ != nullptr) local_->Stop(kDrainTime);
   if (loop_ != nullptr) loop_->Stop();
   metrics_server_.reset();

@@ -31,6 +31,7 @@
 #include "transport/datagram_channel.h"
 #include "transport/key_ring.h"
 #include "transport/local_server.h"
+#include "transport/tcp_server.h"
 
 namespace salius {
 
@@ -89,7 +90,7 @@ class ReplicaServer {
   std::shared_ptr<ReplicaMetrics> metrics_;
   std::unique_ptr<ReceiveLoop> loop_;
   std::unique_ptr<ControlService> service_;
-  std::unique_ptr<grpc::Server> grpc_;  // null: control calls come by the unix socket only
+  std::unique_ptr<TcpServer> tcp_;      // null: control calls come by the unix socket only
   std::unique_ptr<LocalServer> local_;  // null: they come by TCP only
   std::unique_ptr<MetricsServer> metrics_server_;
   bool stopped_ = false;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/strings.h"
 #include "transport/local_socket.h"
 
@@ -85,12 +84,10 @@ absl::Status CallStatus(const grpc::Status& status, std::string_view peer) {
                                    Printable(status.error_message(), NewLines::kReplace)));
 }
 
-absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service,
-                                   std::shared_ptr<Credentials> keys) {
+absl::StatusOr<std::unique_ptr<TcpServer>> ServeTcp(const SocketAddress& listen,
+                                                    grpc::Service& service,
+                                                    std::shared_ptr<Credentials> keys) {
   grpc::ServerBuilder builder;
-  int bound = 0;
-  // With it, gRPC would share the port with another replica and split the calls between them.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -102,16 +99,11 @@ absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& s
         GRPC_ARG_MAX_CONNECTION_AGE_MS,
         static_cast<int>(std::chrono::milliseconds(kMaxConnectionAge).count()));
   }
-  builder.AddListeningPort(
-      FormatSockaddr(listen),
-      keys == nullptr ? ServerCredentials() : Credentials::ForServer(std::move(keys)), &bound);
   builder.RegisterService(&service);
-  TcpServer made{builder.BuildAndStart(), static_cast<uint16_t>(bound)};
-  if (made.server == nullptr || bound == 0 || (listen.port() != 0 && bound != listen.port())) {
-    return absl::AlreadyExistsError(absl::StrFormat("TCP port %d is in use (bind %s)",
-                                                    listen.port(), FormatSockaddr(listen)));
-  }
-  return made;
+  return TcpServer::Start(
+      listen, builder,
+      keys == nullptr ? ServerCredentials() : Credentials::ForServer(std::move(keys)),
+      kServerKeepaliveTimeoutMs);
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> ServeLocal(const std::string& path,

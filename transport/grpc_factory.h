@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "common/net.h"
 #include "transport/credentials.h"
+#include "transport/tcp_server.h"
 
 namespace salius {
 
@@ -59,18 +60,16 @@ void SetCallTimeout(grpc::ClientContext& context, std::chrono::milliseconds time
 // characters are replaced.
 absl::Status CallStatus(const grpc::Status& status, std::string_view peer);
 
-struct TcpServer {
-  std::unique_ptr<grpc::Server> server;
-  uint16_t port = 0;
-};
 // Serves at `listen`; port 0: any that is free. No other process can have the port. Connections to
 // hosts that died are closed within 80 s, those that finish no handshake after 10 s, and those
 // without a call after 5 minutes. With `keys` a caller without a certificate of a trusted
 // authority is refused, and a connection ends after kMaxConnectionAge, so that expired certificates
-// do not outlive it. ALREADY_EXISTS when the port is in use.
+// do not outlive it. Connections beyond the bounds of transport/connection_limits.h are closed at once.
+// Errors: those of TcpServer::Start.
 inline constexpr std::chrono::minutes kMaxConnectionAge{10};
-absl::StatusOr<TcpServer> ServeTcp(const SocketAddress& listen, grpc::Service& service,
-                                   std::shared_ptr<Credentials> keys = nullptr);
+absl::StatusOr<std::unique_ptr<TcpServer>> ServeTcp(const SocketAddress& listen,
+                                                    grpc::Service& service,
+                                                    std::shared_ptr<Credentials> keys = nullptr);
 
 // Serves at the Unix socket `path`, for this user only. No other thread may create files meanwhile:
 // it changes the process's umask. UNAVAILABLE when it cannot listen there.

@@ -3,13 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grpcpp/server_posix.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -23,8 +21,6 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr mode_t kForGroup = 0660;
-// A pause after a failed accept(2), such as EMFILE.
-constexpr int kPauseMs = 100;
 
 absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   SALIUS_ASSIGN_OR_RETURN(const sockaddr_un address, UnixSocketAddress(path));
@@ -45,34 +41,43 @@ absl::StatusOr<UniqueFd> Listen(const std::string& path) {
   return listener;
 }
 
+// Returns the user at the other end, as the kernel knows it.
+std::optional<uid_t> UserOf(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(const std::string& path,
                                                                 MakeService make) {
   SALIUS_RETURN_IF_ERROR(MakeDirs(path.substr(0, path.rfind('/'))));
   SALIUS_ASSIGN_OR_RETURN(UniqueFd listener, Listen(path));
-  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return ErrnoStatus(errno, "eventfd");
-  return std::unique_ptr<LocalServer>(
-      new LocalServer(path, std::move(listener), std::move(wake), std::move(make)));
+  std::unique_ptr<LocalServer> made(new LocalServer(path, std::move(make)));
+  SALIUS_ASSIGN_OR_RETURN(
+      made->acceptor_,
+      ConnectionAcceptor::Start(
+          path, std::move(listener),
+          [](int connection, const SocketAddress&) {
+            const std::optional<uid_t> user = UserOf(connection);
+            return user ? absl::StrCat("user ", *user) : "an unknown user";
+          },
+          [server = made.get()](UniqueFd connection) { server->Serve(std::move(connection)); }));
+  return made;
 }
 
-LocalServer::LocalServer(std::string path, UniqueFd listener, UniqueFd wake, MakeService make)
-    : path_(std::move(path)),
-      listener_(std::move(listener)),
-      wake_(std::move(wake)),
-      make_(std::move(make)),
-      thread_([this] { Accept(); }) {}
+LocalServer::LocalServer(std::string path, MakeService make)
+    : path_(std::move(path)), make_(std::move(make)) {}
 
 LocalServer::~LocalServer() { Stop(std::chrono::milliseconds(0)); }
 
 void LocalServer::Stop(std::chrono::milliseconds time) {
-  if (!thread_.joinable()) return;
-  const uint64_t one = 1;
-  static_cast<void>(!::write(wake_.get(), &one, sizeof(one)));
-  thread_.join();
+  if (acceptor_ == nullptr) return;
+  // While it listens, no other process takes the path.
   ::unlink(path_.c_str());
-  listener_.Reset();
+  acceptor_.reset();
   const auto end = std::chrono::system_clock::now() + time;
   for (auto& [user, served] : users_) {
     served.server->Shutdown(end);
@@ -81,28 +86,9 @@ void LocalServer::Stop(std::chrono::milliseconds time) {
   users_.clear();
 }
 
-void LocalServer::Accept() {
-  for (;;) {
-    pollfd ready[] = {{listener_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    if (::poll(ready, 2, -1) < 0 && errno != EINTR) return;
-    if (ready[1].revents != 0) return;
-    if (ready[0].revents == 0) continue;
-    UniqueFd connection(
-        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (connection.valid()) {
-      Serve(std::move(connection));
-    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      SLOG_WARN("{}: a connection was not accepted (errno {})", path_, errno);
-      static_cast<void>(::poll(&ready[1], 1, kPauseMs));
-    }
-  }
-}
-
 void LocalServer::Serve(UniqueFd connection) {
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
-  grpc::Server* const server = ServerOf(peer.uid);
+  const std::optional<uid_t> user = UserOf(connection.get());
+  grpc::Server* const server = user ? ServerOf(*user) : nullptr;
   if (server != nullptr) grpc::AddInsecureChannelFromFd(server, connection.Release());
 }
 

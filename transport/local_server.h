@@ -2,9 +2,10 @@
 //
 // gRPC does not tell a service the credentials of a caller at a unix socket. So this accepts the
 // connections, asks the kernel for the user (SO_PEERCRED), and gives each to a gRPC server of this one
-// user: the identity relies on no descriptor or name that may be used again.
+// user: the identity relies on no descriptor or name that may be used again. Each user has the share of
+// connections that transport/connection_limits.h gives to a host.
 //
-// Threads: one that accepts; gRPC's run the services.
+// Threads: ConnectionAcceptor's accepts; gRPC's run the services.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,10 +17,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "common/file.h"
+#include "transport/connection_acceptor.h"
 
 namespace salius {
 
@@ -34,7 +35,7 @@ class LocalServer {
 
   // Listens at `path`. Makes its directory (0755) when it is missing, and replaces a socket that a
   // dead process left. The socket has mode 0660: its user and group, and root, can connect.
-  // ALREADY_EXISTS: a process listens there. Other errors: those of mkdir(2), bind(2).
+  // ALREADY_EXISTS: a process listens there. Other errors: those of mkdir(2), bind(2), eventfd(2).
   static absl::StatusOr<std::unique_ptr<LocalServer>> Start(const std::string& path,
                                                             MakeService make);
   // As Stop() with no time.
@@ -52,17 +53,14 @@ class LocalServer {
     std::unique_ptr<grpc::Service> service;  // outlives the server
     std::unique_ptr<grpc::Server> server;
   };
-  LocalServer(std::string path, UniqueFd listener, UniqueFd wake, MakeService make);
-  void Accept();
+  LocalServer(std::string path, MakeService make);
   void Serve(UniqueFd connection);
   grpc::Server* ServerOf(uid_t user);
 
   const std::string path_;
-  UniqueFd listener_;
-  UniqueFd wake_;
   MakeService make_;
   std::map<uid_t, User> users_;  // While the accepting thread runs, only it uses them.
-  std::thread thread_;
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
 };
 
 }  // namespace salius

@@ -8,6 +8,7 @@ from harness import ops
 from harness.case import Case
 from harness.clock import Clock
 from harness.keys import Keys
+from harness.net import PRIMARY_IP
 from harness.proc import Proc
 from harness.replica import PORT
 from harness.run import HarnessError, binary, sh, wait_until
@@ -168,6 +169,32 @@ sys.stdin.read()
         writer.more(30)
         wait_until(lambda: self.descriptors(rig) < before + 50, 180, lambda: "%d are open" % self.descriptors(rig), 0.5)
         self.assertEqual(rig.mount_.mode(), "replicated")
+
+    def few_descriptors(self):
+        """Returns a rig whose replicas may open 256 files, so that a host may have 32 connections."""
+        rig = self.keyed(start=False)
+        for replica in rig.replicas:
+            replica.wrapper = ("prlimit", "--nofile=256:256")
+            replica.start()
+        return rig
+
+    def test_replica_without_free_descriptors_answers_again(self):
+        rig = self.few_descriptors()
+        self.hold(rig, 2000)
+        wait_until(lambda: self.answers(rig), 180, rig.replicas[0].tail, 0.5)
+        rig.mount()
+        self.works(rig)
+
+    def test_host_that_floods_leaves_connections_to_others(self):
+        rig = self.few_descriptors()
+        replica = rig.replicas[0]
+        self.hold(rig, 2000)
+        wait_until(lambda: "salius_control_connections_closed_total" in str(replica.metrics()), 60, replica.tail)
+        self.assertLess(self.descriptors(rig), 256 - 64)
+        done = sh(*in_netns(rig.net.replica(1)), binary("salius"), "status", "--replica", replica.address, "--keys",
+                  self.keys.issue("operator/op"), check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + replica.tail())
+        self.assertIn("closed a connection of %s" % PRIMARY_IP, replica.tail())
 
 
 class Tenants(KeysCase):

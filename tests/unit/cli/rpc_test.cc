@@ -45,7 +45,7 @@ std::string TempDir() {
   return mkdtemp(pattern.data());
 }
 
-TcpServer ServeOnLoopback(grpc::Service& service) {
+std::unique_ptr<TcpServer> ServeOnLoopback(grpc::Service& service) {
   return ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service).value();
 }
 
@@ -61,8 +61,8 @@ TEST(RpcTest, MountedVolumeAnswersAtItsSocket) {
 
 TEST(RpcTest, ReplicaAnswersOverTcp) {
   FakeReplica service;
-  const TcpServer server = ServeOnLoopback(service);
-  const auto status = CallReplicaStatus("127.0.0.1:" + std::to_string(server.port));
+  const auto server = ServeOnLoopback(service);
+  const auto status = CallReplicaStatus("127.0.0.1:" + std::to_string(server->port()));
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->incarnation(), 7u);
 }
@@ -91,8 +91,8 @@ TEST(RpcTest, ReplicaThatIsNotThereIsUnavailable) {
 
 TEST(RpcTest, ReplicasTextIsEscapedForTerminals) {
   HostileReplica service;
-  const TcpServer server = ServeOnLoopback(service);
-  const std::string place = "127.0.0.1:" + std::to_string(server.port);
+  const auto server = ServeOnLoopback(service);
+  const std::string place = "127.0.0.1:" + std::to_string(server->port());
   EXPECT_EQ(CallReplicaStatus(place).status(),
             absl::UnavailableError("replica " + place + ": later?[2J?all is well"));
 }

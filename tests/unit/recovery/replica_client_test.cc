@@ -76,16 +76,15 @@ class Service : public control::Replica::Service {
 class ReplicaClientTest : public ::testing::Test {
  protected:
   ~ReplicaClientTest() override {
-    if (server_ != nullptr) server_->Shutdown();
+    server_.reset();
   }
 
   // Returns a client of service_, which serves from the first call on. Its threads see all that a
   // test sets before.
   ReplicaClient& client() {
     if (server_ == nullptr) {
-      TcpServer made = ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service_).value();
-      server_ = std::move(made.server);
-      address_ = "127.0.0.1:" + std::to_string(made.port);
+      server_ = ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service_).value();
+      address_ = "127.0.0.1:" + std::to_string(server_->port());
       client_ = connector_->Connect(address_);
     }
     return *client_;
@@ -107,7 +106,7 @@ class ReplicaClientTest : public ::testing::Test {
   }
 
   Service service_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<TcpServer> server_;
   std::unique_ptr<ReplicaConnector> connector_ = MakeGrpcConnector();
   std::string address_;
   std::unique_ptr<ReplicaClient> client_;

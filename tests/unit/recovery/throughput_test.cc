@@ -141,17 +141,15 @@ class ServerProcess {
   [[noreturn]] void Serve(uint64_t records, int out) {
     const Log log(records);
     std::vector<std::unique_ptr<Service>> services;
-    std::vector<std::unique_ptr<grpc::Server>> servers;
+    std::vector<std::unique_ptr<TcpServer>> servers;
     for (int& port : ports) {
       services.push_back(std::make_unique<Service>(log, kFirstIncarnation + services.size()));
-      TcpServer made =
-          ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), *services.back()).value();
-      port = made.port;
-      servers.push_back(std::move(made.server));
+      servers.push_back(
+          ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), *services.back()).value());
+      port = servers.back()->port();
     }
     SALIUS_CHECK(write(out, ports, sizeof(ports)) == sizeof(ports));
-    servers.front()->Wait();
-    _exit(0);
+    for (;;) pause();
   }
   pid_t pid_ = -1;
 };

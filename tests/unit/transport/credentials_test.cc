@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,7 +65,7 @@ class CredentialsTest : public keys::DirectoryTest {
     return made.ok() ? *made : nullptr;
   }
   void Serve(std::shared_ptr<Credentials> keys) {
-    absl::StatusOr<TcpServer> made =
+    absl::StatusOr<std::unique_ptr<TcpServer>> made =
         ServeTcp(Resolve(HostPort{"127.0.0.1", 0}).value(), service_, std::move(keys));
     ASSERT_TRUE(made.ok()) << made.status();
     server_ = *std::move(made);
@@ -75,7 +76,7 @@ class CredentialsTest : public keys::DirectoryTest {
     grpc::ClientContext context;
     SetCallTimeout(context, std::chrono::seconds(60));
     control::ReplicaStatusResponse response;
-    const std::string address = absl::StrCat("127.0.0.1:", server_.port);
+    const std::string address = absl::StrCat("127.0.0.1:", server_->port());
     const auto channel = TcpChannel(
         address, {.own_connection = true, .keys = keys, .host = host});
     const grpc::Status status =
@@ -100,7 +101,7 @@ class CredentialsTest : public keys::DirectoryTest {
   }
 
   Echo service_;
-  TcpServer server_;
+  std::unique_ptr<TcpServer> server_;
 };
 
 TEST_F(CredentialsTest, BothEndsAreAuthenticated) {

@@ -39,7 +39,7 @@ TEST(GrpcFactoryTest, TcpServerAnswersAtItsPort) {
   FakeReplica service;
   const auto server = ServeTcp(Loopback(0), service);
   ASSERT_TRUE(server.ok()) << server.status();
-  const std::string address = absl::StrCat("127.0.0.1:", server->port);
+  const std::string address = absl::StrCat("127.0.0.1:", (*server)->port());
   EXPECT_EQ(Ask(TcpChannel(address)).value(), 7u);
   EXPECT_EQ(Ask(TcpChannel(address, {.own_connection = true, .keepalive = true})).value(), 7u);
 }
@@ -48,7 +48,7 @@ TEST(GrpcFactoryTest, PortInUseIsRefused) {
   FakeReplica one, two;
   const auto first = ServeTcp(Loopback(0), one);
   ASSERT_TRUE(first.ok()) << first.status();
-  const absl::Status second = ServeTcp(Loopback(first->port), two).status();
+  const absl::Status second = ServeTcp(Loopback((*first)->port()), two).status();
   EXPECT_TRUE(absl::IsAlreadyExists(second)) << second;
 }
 
