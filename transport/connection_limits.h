@@ -28,7 +28,7 @@ class ConnectionLimits {
   static constexpr size_t kMost = 65'536;
   // Descriptors that are left for files, epoll instances, metrics and 64 multicast groups.
   static constexpr size_t kReserve = 256;
-  // One host may have one in so many connections: a host that floods leaves most of them to others.
+  // One host may have 1/kHostShare of the connections: a host that floods leaves most to others.
   static constexpr size_t kHostShare = 4;
   // Shortest time between two looks at which connections are open.
   static constexpr int64_t kLookNs = 250'000'000;

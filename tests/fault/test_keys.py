@@ -194,7 +194,7 @@ sys.stdin.read()
         done = sh(*in_netns(rig.net.replica(1)), binary("salius"), "status", "--replica", replica.address, "--keys",
                   self.keys.issue("operator/op"), check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr + replica.tail())
-        self.assertIn("closed a connection of %s" % PRIMARY_IP, replica.tail())
+        wait_until(lambda: "closed a connection of %s" % PRIMARY_IP in replica.tail(), 60, replica.tail)
 
 
 class Tenants(KeysCase):
