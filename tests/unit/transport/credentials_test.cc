@@ -125,7 +125,7 @@ TEST_F(CredentialsTest, ReplicaOfAnotherHostIsRefused) {
 
 TEST_F(CredentialsTest, PeersCertificateIsReadForADoctor) {
   Serve(Load("ca/replica-r1.pem"));
-  CallTarget target{.address = absl::StrCat("127.0.0.1:", server_.port),
+  CallTarget target{.address = absl::StrCat("127.0.0.1:", server_->port()),
                     .host = "",
                     .keys = Load("ca/client-web.pem")};
   const auto chain = keys::ReadCertificates(PeerCertificates(target));
