@@ -1,4 +1,5 @@
 // The pipeline with replicas in this process: acknowledgements make records durable.
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -29,7 +30,7 @@ class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<i
       options.log_level = "off";
       options.shm_dir = absl::StrCat(path_, "/replica", i);
       options.state_dir = absl::StrCat(path_, "/state", i);
-      ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0);
+      ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0) << "errno " << errno;
       auto server = ReplicaServer::Start(options, SystemClock());
       ASSERT_TRUE(server.ok()) << server.status();
       config_.replicas.push_back(absl::StrCat("127.0.0.1:", (*server)->port()));
@@ -55,7 +56,7 @@ class ReplicatedTest : public PipelineTest, public testing::WithParamInterface<i
 INSTANTIATE_TEST_SUITE_P(SleepingAndLooking, ReplicatedTest, testing::Values(0, 1'000'000));
 
 TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   Outcomes outcomes;
   std::vector<std::thread> writers;
   for (int w = 0; w < 4; ++w) {
@@ -79,7 +80,7 @@ TEST_P(ReplicatedTest, WaitersWithAndWithoutAThreadAllHear) {
 }
 
 TEST_P(ReplicatedTest, NotifiedCallerDoesNotReceive) {
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   Outcomes outcomes;
   const auto seq = IssueOne("x");
   ASSERT_TRUE(seq.ok()) << seq.status();
@@ -92,7 +93,7 @@ TEST_P(ReplicatedTest, NotifiedCallerDoesNotReceive) {
 
 TEST_P(ReplicatedTest, OutputTriggersSending) {
   output_triggered_ = true;
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   const auto begin = std::chrono::steady_clock::now();
   Outcomes outcomes;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(IssueOne("x").ok());
@@ -110,7 +111,7 @@ TEST_P(ReplicatedTest, OutputTriggersSending) {
 
 // A leader leaves a few records unapplied, to be applied with later ones.
 TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   for (const Seq last : {1, 4}) {
     Outcomes outcomes;
     for (Seq seq = pipeline_->watermarks().issued + 1; seq <= last; ++seq) {
@@ -130,7 +131,7 @@ TEST_P(ReplicatedTest, TheLastRecordsAreAppliedAlthoughNoMoreCome) {
 TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
   config_.datagram_bytes = kDatagramPayloadMin;
   config_.delta_us = 5'000'000;  // 257 datagrams a record take long on a busy machine
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   for (int i = 0; i < 20; ++i) {
     const auto seq = IssueOne(std::string(kMaxRecordBody, static_cast<char>('a' + i)));
     ASSERT_TRUE(seq.ok()) << seq.status();
@@ -148,7 +149,7 @@ TEST_P(ReplicatedTest, RecordsOfManyDatagramsAreHeldByAll) {
 
 TEST_P(ReplicatedTest, ManyWaitIsTrueForSeveralWaitersOnly) {
   config_.delta_us = 1'000'000;  // all callers come before the volume is in mode local
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   EXPECT_FALSE(pipeline_->ManyWait());
   servers_.clear();  // no replica answers: all wait until the stable log has their records
   Outcomes outcomes;
@@ -173,7 +174,7 @@ TEST_P(ReplicatedTest, ManyWaitIsTrueForSeveralWaitersOnly) {
 }
 
 TEST_P(ReplicatedTest, WaiterWithoutAThreadIsNotifiedWhenReplicasAreLost) {
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   servers_.clear();
   Outcomes outcomes;
   const auto seq = IssueOne("a");
@@ -186,7 +187,7 @@ TEST_P(ReplicatedTest, WaiterWithoutAThreadIsNotifiedWhenReplicasAreLost) {
 
 TEST_P(ReplicatedTest, ClosingFreesTheLogAtTheReplicas) {
   config_.delta_us = 5'000'000;  // the stable log must not be faster
-  StartReplicated();
+  ASSERT_NO_FATAL_FAILURE(StartReplicated());
   const auto seq = IssueOne("a");
   ASSERT_TRUE(seq.ok() && pipeline_->WaitDurable(*seq).ok());
   const auto held = [&](const ReplicaServer& server) {

@@ -274,34 +274,6 @@ TEST_F(LaneSinkTest, FileWithAnotherNameKeepsItsData) {
   EXPECT_EQ(volume->lanes().figures().elided_pages, 0u);
 }
 
-TEST_F(LaneSinkTest, StatDoesNotWaitForThePagesOfItsFile) {
-  for (const FetchMode mode : {FetchMode::kAsyncBg, FetchMode::kLazy}) {
-    SCOPED_TRACE(FetchModeText(mode));
-    QueueWorkers queue;
-    fetch = mode;
-    workers = &queue;
-    Make();
-    fake().do_work = [&] { return queue.Do(); };
-    Handle* const file = ColdFile("f");
-    Write(file, 3 * kPage + 10, std::string(kPage, 'x'));
-    const size_t begun = mode == FetchMode::kLazy ? 0 : 1;
-    bool provisional = false;
-    const auto attr = volume->attrs().GetAttr(file->node, &provisional);
-    SALIUS_CHECK_OK(attr);
-    EXPECT_EQ(queue.waiting(), begun);  // it was given to the sink
-    EXPECT_TRUE(provisional);
-    EXPECT_EQ(attr->st_size, 4 * kPage + 10);
-    SALIUS_CHECK_OK(volume->stream().Checkpoint());
-    provisional = false;
-    const auto settled = volume->attrs().GetAttr(file->node, &provisional);
-    SALIUS_CHECK_OK(settled);
-    EXPECT_FALSE(provisional);
-    EXPECT_EQ(settled->st_size, 4 * kPage + 10);
-    volume->open_files().Release(file);
-    VolumeFixture::TearDown();
-  }
-}
-
 TEST_F(LaneSinkTest, LazyFetchIsElidedWhenThePageIsFilled) {
   MakeWith(FetchMode::kLazy);
   Handle* const file = ColdFile("f");
