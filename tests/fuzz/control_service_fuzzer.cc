@@ -107,7 +107,9 @@ class Replica {
   using State = std::map<std::string, std::string>;
   State Now() {
     control::ReplicaStatusResponse status;
-    SALIUS_CHECK(service_.Status(nullptr, nullptr, &status).ok());
+    control::ReplicaStatusRequest request;
+    request.set_volume(std::string(16, 'a'));
+    SALIUS_CHECK(service_.Status(nullptr, &request, &status).ok());
     State state;
     for (const auto& volume : status.volumes()) {
       state[volume.volume()] = volume.SerializeAsString();
