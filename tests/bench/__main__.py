@@ -66,6 +66,8 @@ def run(args):
     for name in SIZES:
         if getattr(args, name) is not None:
             setattr(sizes, name, getattr(args, name))
+    if args.rounds is not None:
+        sizes.trees.rounds = args.rounds
     sizes.wait = not args.smoke and not args.no_wait
     results = []
     file = figures.File(args.json, "bars")
