@@ -97,18 +97,18 @@ Gating::Verdict Gating::Wait(int fd, bool closes) {
   return WaitNow();
 }
 
-Gating::Verdict Gating::BeforeName(int directory, const char* path) {
+Gating::Verdict Gating::JudgeName(int directory, const char* path, int* folder_of_new) {
   Settle();
   if (!gate_.load(std::memory_order_relaxed)->Pending()) return Verdict::kGo;
   char parent[PATH_MAX];
   const size_t length = path == nullptr ? PATH_MAX : strnlen(path, PATH_MAX);
   if (length == 0 || length >= PATH_MAX) return Verdict::kGo;  // the kernel refuses it
   memcpy(parent, path, length + 1);
-  char* const slash = strrchr(parent, '/');
-  if (slash == nullptr) {
+  const char* name = LastComponent(path);
+  if (name == path) {
     strcpy(parent, ".");
   } else {
-    slash[slash == parent ? 1 : 0] = '\0';
+    parent[name - path == 1 ? 1 : name - path - 1] = '\0';
   }
   const long folder =
       Raw(SYS_openat, directory, parent, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOCTTY);
@@ -116,9 +116,14 @@ Gating::Verdict Gating::BeforeName(int directory, const char* path) {
   Seen parent_seen, seen;
   const bool ours = LookAt(static_cast<int>(folder), &parent_seen) &&
                     library.files().IsOfVolume(static_cast<int>(folder));
+  if (ours && folder_of_new != nullptr && *name != '\0') {
+    *folder_of_new = static_cast<int>(folder);
+    return Verdict::kGo;
+  }
   // The call may follow a link that leads outside. Another file may be mounted over the name.
-  const bool stays = !LookAt(directory, path, &seen) ||
-                     (!S_ISLNK(seen.mode) && seen.device == parent_seen.device);
+  const bool there = *name == '\0' ? LookAt(directory, path, &seen)
+                                    : LookAt(static_cast<int>(folder), name, &seen);
+  const bool stays = !there || (!S_ISLNK(seen.mode) && seen.device == parent_seen.device);
   Raw(SYS_close, folder);
   return ours && stays ? Verdict::kGo : WaitNow();
 }

@@ -11,12 +11,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "client/gate/call_page.h"
 #include "client/gate/gate.h"
 #include "client/preload/raw_call.h"
 
 namespace salius::preload {
+
+// Returns what is behind the last slash of `path`.
+inline const char* LastComponent(const char* path) {
+  const char* const slash = std::strrchr(path, '/');
+  return slash == nullptr ? path : slash + 1;
+}
 
 class Gating {
  public:
@@ -37,7 +44,16 @@ class Gating {
   // Judges a call that closes `fd`.
   Verdict BeforeClose(int fd) { return Wait(fd, true); }
   // Judges a call that makes or cuts the file at `path` under `directory`.
-  Verdict BeforeName(int directory, const char* path);
+  Verdict BeforeName(int directory, const char* path) {
+    return JudgeName(directory, path, nullptr);
+  }
+  // The same for a call that fails if the name exists. With kGo, `folder` may be the directory of
+  // the name, which is its last component then: a call there does not ask for the other components
+  // again, each of which is a request to the daemon of a mount. The caller closes it. -1: none.
+  Verdict BeforeNewName(int directory, const char* path, int* folder) {
+    *folder = -1;
+    return JudgeName(directory, path, folder);
+  }
   // Returns whether `fd` leads outside.
   bool Outside(int fd) const;
 
@@ -61,6 +77,8 @@ class Gating {
   bool IsHeld(uint64_t device, uint64_t inode) const;
   bool Leads(int fd, bool closes) const;
   Verdict Wait(int fd, bool closes);
+  // `folder`: of BeforeNewName(), or null.
+  Verdict JudgeName(int directory, const char* path, int* folder);
   Verdict WaitNow();
 
   std::atomic<gate::Gate*> gate_{nullptr};

@@ -4,6 +4,7 @@
 // new descriptor is registered afterwards. Opening for reading only costs one look at the table.
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <pthread.h>
 
 #include <cerrno>
 #include <cstdarg>
@@ -31,11 +32,36 @@ int Opened(int fd, int flags) {
   return fd;
 }
 
+// Opens a file that must be new, while outputs are gated. It cannot block, so a cancellation may as
+// well act before.
+template <typename Plain>
+int OpenNew(int directory, const char* path, int flags, mode_t mode, Plain plain) {
+  pthread_testcancel();
+  int folder = -1;
+  switch (gating.BeforeNewName(directory, path, &folder)) {
+    case Gating::Verdict::kGo:
+      break;
+    case Gating::Verdict::kLeave:
+      return Opened(plain(), flags);
+    case Gating::Verdict::kFail:
+      errno = EIO;
+      return -1;
+  }
+  if (folder < 0) {
+    return Opened(static_cast<int>(Blocking(SYS_openat, directory, path, flags, mode)), flags);
+  }
+  const long fd = Raw(SYS_openat, folder, LastComponent(path), flags, mode);
+  Raw(SYS_close, folder);
+  return Opened(static_cast<int>(Returned(fd)), flags);
+}
+
 // Opens by `plain`, the C library's function, unless the call may make or cut a file and outputs
 // are gated.
 template <typename Plain>
 int Open(int directory, const char* path, int flags, mode_t mode, Plain plain) {
   if (!gating.on() || (flags & (O_CREAT | O_TRUNC)) == 0) return Opened(plain(), flags);
+  constexpr int kNew = O_CREAT | O_EXCL;
+  if ((flags & kNew) == kNew) return OpenNew(directory, path, flags, mode, plain);
   switch (gating.BeforeName(directory, path)) {
     case Gating::Verdict::kGo:
       return Opened(static_cast<int>(Blocking(SYS_openat, directory, path, flags, mode)), flags);

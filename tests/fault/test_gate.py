@@ -132,6 +132,11 @@ LEAKS = {
     "shutdown": ("s = socket.socket(socket.AF_UNIX); s.connect(out + '/stream')", "s.shutdown(1)", "stream"),
     "dup2 over a pipe": ("f = fifo()", "os.dup2(0, f)", "fifo"),
     "a new file outside": ("", "os.close(os.open(out + '/name', os.O_CREAT | os.O_WRONLY))", "name"),
+    "a file outside that must be new": (
+        "", "os.close(os.open(out + '/name', os.O_CREAT | os.O_EXCL | os.O_WRONLY))", "name"),
+    "a file that must be new, by a link that leads outside": (
+        "os.symlink(out, volume + '/link')", "os.close(os.open(volume + '/link/name', os.O_CREAT | os.O_EXCL | os.O_WRONLY))",
+        "name"),
     "mkdir outside": ("", "os.mkdir(out + '/name')", "name"),
     "rename outside": ("open(out + '/old', 'w').close()", "os.rename(out + '/old', out + '/name')", "name"),
     "a file outside": ("f = os.open(out + '/file', os.O_WRONLY)", "os.write(f, b'heard')", "file"),

@@ -5,7 +5,9 @@ The program under salius-run writes to a file of the mount, syncs it, and makes 
 replicas are silent the sync must return, and the output must not arrive. The program shows how far
 it is by its own name, which is no output.
 """
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from harness.run import current, scratch, sh, wait_until
 
 # A silent replica is waited for, and the disk not asked to help, for a quarter of it.
 SILENT_FOR_LONG = (*SMALL_LOG, "--delta", "60s", "--tau", "2m")
+DEEP, NEW_FILES = 12, 50
 HOLD_S = 0.4  # an output that must not come is awaited for so long
 
 # Programs that the library is not in, or that do what Python cannot. Their words: how, a descriptor of
@@ -283,6 +286,44 @@ class Gated(MountCase):
         self.sound()
         self.assertEqual(run.popen.stdout.readline(), "shown\n")
         self.end(run)
+
+    def test_new_file_asks_for_its_directories_once(self):
+        """The kernel keeps no name of such a mount: each directory of a path is a request, each time. That
+        the path is in the mount, and the file is made, must not each cost them."""
+        deep = os.path.join(self.directory, *["d"] * DEEP)
+        os.makedirs(deep)
+        run = self.python("ready(); os.pwrite(fd, b'x', 0); deep, new = sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY\n"
+                          "for i in range(%d): os.close(os.open('%%s/f%%d' %% (deep, i), new, 0o640))\n"
+                          "name(15, b'made'); sys.stdin.readline()\n"
+                          "def error(path):\n"
+                          "    try: return os.close(os.open(path, new))\n"
+                          "    except OSError as e: return e.errno\n"
+                          "print(error(deep + '/f0'), error(deep + '/none/f'), error(deep + '/f/'), error(deep + '/f0/f'),\n"
+                          "      error('/' + deep + '/.'), flush=True)\n"
+                          "os.chdir(deep); print(error('here'), error('./there'), flush=True)\n" % NEW_FILES, deep)
+        self.await_ready(run)
+        self.stop_replicas()  # else there may be nothing that an output waits for
+        before = self.requests()
+        self.go(run)
+        self.await_name(run, "made")
+        each = (self.requests() - before) / NEW_FILES
+        self.assertTrue(self.pending(), "the replicas were to be silent")
+        self.sound()
+        run.popen.stdin.write("\n")
+        run.popen.stdin.flush()
+        self.assertEqual(run.popen.stdout.readline().split(), [str(number) for number in (
+            errno.EEXIST, errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)], run.tail())
+        self.assertEqual(run.popen.stdout.readline(), "None None\n", run.tail())
+        self.end(run)
+        self.assertEqual(sorted(os.listdir(deep)), sorted(["f%d" % i for i in range(NEW_FILES)] + ["here", "there"]))
+        self.assertEqual(os.stat(deep + "/f0").st_mode & 0o777, 0o640)
+        # A name and the attributes of each directory, each with a look at the caller; some for the file.
+        self.assertLess(each, 6 * DEEP)
+
+    def requests(self):
+        """Returns how often the daemon has read: each request is one or two."""
+        with open("/proc/%d/io" % self.rig_.mount_.pid) as f:
+            return int(re.search("^syscr: ([0-9]+)$", f.read(), re.M).group(1))
 
     def test_syncs_wait_once_a_process_outside_maps_the_file(self):
         """The grant was given before: the daemon must tell the process of the map."""
