@@ -21,6 +21,10 @@
 # functions below. It counts every check with `pass NAME` or `fail NAME`. A stage that ends with an
 # error, or counts nothing, is one failure.
 #
+# The random choices of an ordinary run follow from SALIUS_SEED, a number; by default it follows from
+# the commit. So a commit is judged by the same cases each time, and the next one by others. With
+# --long each run draws new ones.
+#
 # An interrupted run with --long continues when it is started again on the same commit. Stages that
 # passed do not run again, and the others continue where they were. The progress is kept in
 # SALIUS_LONG_DIR (default: .long/COMMIT).
@@ -65,6 +69,10 @@ for argument in "$@"; do
   esac
 done
 export SALIUS_LONG
+if [ $SALIUS_LONG = 0 ] && [ -z "${SALIUS_SEED:-}" ] && commit=$(git rev-parse --short=8 HEAD 2>/dev/null); then
+  export SALIUS_SEED=$((16#${commit:0:8}))
+fi
+[ -z "${SALIUS_SEED:-}" ] || echo "seed of this run: $SALIUS_SEED"
 if [ $SALIUS_LONG = 1 ]; then
   tested=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
   # A result under other changes says nothing about these.
@@ -114,7 +122,9 @@ bazel_test() {
   local name=$1 log status target
   shift
   log=$(mktemp)
-  bazel test --keep_going --test_summary=short --color=no --noshow_progress "$@" 2>&1 | tee "$log"
+  # RC_PARAMS: of RapidCheck.
+  bazel test --keep_going --test_summary=short --color=no --noshow_progress \
+    ${SALIUS_SEED:+"--test_env=RC_PARAMS=seed=$SALIUS_SEED"} "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   while read -r target status_word rest; do
     case "$status_word $rest" in

@@ -142,17 +142,23 @@ class Controls(DifferentialCase):
 
         self.run_operations(60_000, "--data", self.bare("ext4"), self.bare("ext4"), kinds=DATA_KINDS)
 
+    def find_one_left_out(self, *words):
+        """Leaves out one operation drawn by chance. A later one can hide that: an overwrite, a removal. Then it
+        draws again, at most four times."""
+        for _ in range(5):
+            number = self.rng.randrange(1, 200)
+            done = run("--operations", 20_000, "--plant", number, "--seed", self.rng.randrange(1 << 32), *words)
+            if done.returncode != 0:
+                self.assertEqual(1, done.returncode, done.stdout)
+                self.assertIn("DIFFERENCE", done.stdout)
+                return
+            self.report("change %d was left out, and nothing differs", number)
+        self.fail("five changes were left out, one in each run, and nothing differs:\n%s" % done.stdout)
+
     def test_one_write_left_out_is_found_by_a_reader(self):
         for _ in range(3):
-            done = run("--operations", 20_000, "--plant", self.rng.randrange(1, 200), "--seed", self.rng.randrange(1 << 32),
-                       "--stamps", STAMP_WRITERS, self.bare("ext4"))
-            self.assertEqual(1, done.returncode, done.stdout)
-            self.assertIn("DIFFERENCE", done.stdout)
+            self.find_one_left_out("--stamps", STAMP_WRITERS, self.bare("ext4"))
 
     def test_one_change_left_out_is_found(self):
         for words in ((), (), (), ("--data",), ("--data",)):
-            number = self.rng.randrange(1, 200)
-            done = run("--operations", 20_000, "--plant", number, "--seed", self.rng.randrange(1 << 32), *words,
-                       self.bare("ext4"), self.bare("ext4"))
-            self.assertEqual(1, done.returncode, "change %d was left out, and nothing differs:\n%s" % (number, done.stdout))
-            self.assertIn("DIFFERENCE", done.stdout)
+            self.find_one_left_out(*words, self.bare("ext4"), self.bare("ext4"))

@@ -21,14 +21,15 @@ CLOCK_GRAIN_S = 0.05  # of a file's times
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="full counts everywhere")
     parser.addoption("--twice", action="store_true", help="run each test once more at the end, as one that was late")
-    parser.addoption("--seed", type=int, help="repeats a run's choices")
+    parser.addoption("--seed", type=int, help="repeats a run's choices; without it SALIUS_SEED does")
 
 
 def pytest_configure(config):
     if config.option.collectonly:
         return
     kept = journal.of_run(config.args)
-    seed = kept.get("seed", secrets.randbits(32)) if config.option.seed is None else config.option.seed
+    drawn = int(os.environ.get("SALIUS_SEED") or secrets.randbits(32))
+    seed = kept.get("seed", drawn) if config.option.seed is None else config.option.seed
     if kept.get("seed", seed) != seed:
         raise pytest.UsageError("the run in SALIUS_LONG_DIR has seed %d: give that, or another directory"
                                 % kept.get("seed"))

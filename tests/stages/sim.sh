@@ -6,7 +6,7 @@
 # An ordinary run lasts 20 seconds for each (SALIUS_SIM_SECONDS). With --long it runs ten million
 # lifetimes of a cluster (SALIUS_SIM_LIFETIMES; 0: until it is interrupted or a seed breaks) and a
 # tenth as many of each other one, in parts. SALIUS_LONG_DIR keeps the finished ones. SALIUS_SIM_FIRST: the
-# first seed; drawn and printed by default.
+# first seed; by default it follows from SALIUS_SEED (tests/run.sh), or is drawn.
 #
 # Afterwards two things are checked. The totals must show enough lifetimes, with events of each kind.
 # A busy machine runs few lifetimes in a time: an ordinary run then adds more of them. And if
@@ -78,7 +78,7 @@ sim_round() {
   done
   [ $failed -eq 0 ]
 }
-sim_first=${SALIUS_SIM_FIRST:-$((RANDOM * RANDOM * 1000 + 1000))}
+sim_first=${SALIUS_SIM_FIRST:-$((${SALIUS_SEED:-$((RANDOM * RANDOM))} * 1000 + 1000))}
 # sim_for_a_while NUMBER: runs other seeds for each number.
 sim_for_a_while() {
   sim_round $((sim_first + $1 * $(nproc) * 1000000000)) 1000000000 "${SALIUS_SIM_SECONDS:-20}"

@@ -13,7 +13,8 @@ single_threaded=(
   session:late_ticks session:peer_path session:places session:promises session:replicator
   session:replicator_members session:replicator_memory session:replicator_patience
   session:session_core session:stable_cursor session:waiters session:window
-  volume:bindings volume:bindings_property volume:ext4_watch volume:health volume:names_acl
+  volume:bindings volume:bindings_property volume:ext4_watch volume:extents_property volume:health
+  volume:names_acl
   volume:prediction volume:prediction_apply
   fuse:dir_offsets fuse:groups fuse:launcher fuse:mount_command fuse:mount_options
   fuse:mount_table fuse:open_state fuse:raw_request fuse:write_back_limit

@@ -93,8 +93,9 @@ TEST_F(SealedTest, RecordsOfAllSizesBecomeDurable) {
   StartReplica(1);
   StartReplicated();
   for (const size_t bytes : {1, 100, 1384, 4096, 65000, 100'000}) WriteOne(bytes);
-  ASSERT_TRUE(pipeline_->status().sealing.has_value());
-  for (const SealingUse::Refusal& refusal : pipeline_->status().sealing->refusals) {
+  const SessionStatus status = pipeline_->status();
+  ASSERT_TRUE(status.sealing.has_value());
+  for (const SealingUse::Refusal& refusal : status.sealing->refusals) {
     EXPECT_EQ(refusal.datagrams, 0u) << refusal.reason;
   }
   EXPECT_EQ(Metric(0, "salius_replica_refused_datagrams_total", "unsealed"), 0);
