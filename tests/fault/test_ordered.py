@@ -9,6 +9,7 @@ import time
 
 from harness import ordered, ordered_writer
 from harness.case import Case
+from harness.installed import SCRIPT, link_built
 from harness.ops import Damage
 from harness.ordered_writer import salius
 from harness.rig import PATIENT, SMALL_LOG
@@ -208,16 +209,11 @@ class InstalledInterface(Case):
 
     def install(self, *options):
         """Runs deploy/install.sh with the built programs, for /usr below a directory of the test."""
-        script = os.path.join(os.path.dirname(__file__), "../../deploy/install.sh")
-        return sh(script, "--prefix", "/usr", "--destdir", self.root, "--from", self.built, *options).stdout
+        return sh(SCRIPT, "--prefix", "/usr", "--destdir", self.root, "--from", self.built, *options).stdout
 
     def test_programs_build_and_run_with_the_installed_files(self):
         self.root, self.built = map(scratch, ("installed", "built"))
-        for place in ("replica/salius-replica", "recovery/salius-recover", "client/cli/salius",
-                      "client/mount/salius-mount", "client/run/salius-run", "client/preload/libsalius_preload.so",
-                      "client/api/libsalius.so"):
-            os.makedirs(os.path.join(self.built, os.path.dirname(place)), exist_ok=True)
-            os.symlink(binary(os.path.basename(place)), os.path.join(self.built, place))
+        link_built(self.built)
         self.install()
         usr = os.path.join(self.root, "usr")
         flags = sh("env", "PKG_CONFIG_PATH=%s/lib/pkgconfig" % usr, "PKG_CONFIG_SYSROOT_DIR=%s" % self.root,
