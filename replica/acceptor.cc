@@ -193,6 +193,10 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
   SALIUS_RETURN_IF_ERROR(CheckOpen(volume, params));
   if (volume != nullptr && volume->slot.epoch == params.epoch) {
     volume->last_life_ns = now_ns;
+    if (params.sealed && !volume->slot.sealed) {  // K
+      volume->slot.sealed = true;
+      arena_.WriteSlot(volume->slot_index, volume->slot);
+    }
     return volume->log->free_bytes();
   }
   if (params.existing_only) {
@@ -216,6 +220,7 @@ absl::StatusOr<uint64_t> Acceptor::OpenSession(int64_t now_ns, const SessionPara
   slot.memory_bytes = memory;
   slot.grant_segments = grant;
   slot.multicast = params.multicast;
+  slot.sealed = params.sealed;
   if (volume == nullptr) {
     SALIUS_ASSIGN_OR_RETURN(const uint32_t index, arena_.NewSlot(slot));
     auto added = std::make_unique<Volume>();
@@ -486,6 +491,14 @@ uint64_t Acceptor::used_bytes() const {
 size_t Acceptor::overdue_count(int64_t now_ns) const {
   size_t count = 0;
   for (const auto& [id, volume] : volumes_) count += Overdue(*volume, now_ns) ? 1 : 0;
+  return count;
+}
+
+size_t Acceptor::plain_sessions() const {
+  size_t count = 0;
+  for (const auto& [id, volume] : volumes_) {
+    count += volume->log != nullptr && !volume->slot.sealed ? 1 : 0;
+  }
   return count;
 }
 

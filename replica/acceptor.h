@@ -14,6 +14,7 @@
 //   G  an unknown volume is answered "unknown", never "empty"; after damage the incarnation changes
 //   H  a record older than k*tau without a trim is kept and reported
 //   J  no single host can take all slots, memory or promises
+//   K  a session that was given a key takes sealed frames only, also after a restart
 //
 // Promises come in by the constructor, and the caller keeps them. After OpenSession, Fence and
 // Forget the result of Promises() must be on a disk before the call is answered
@@ -71,8 +72,9 @@ enum class Drop : uint8_t {
   kMemoryFull,
   kOutOfWindow,
   kRateLimited,  // an answer to an unknown session that was not sent
+  kUnsealed,     // a plain frame of a sealed session
 };
-inline constexpr size_t kDropReasons = 16;
+inline constexpr size_t kDropReasons = 17;
 std::string_view DropName(Drop reason);
 
 struct AcceptorCounters {
@@ -93,6 +95,7 @@ struct SessionParams {
   uint64_t memory_bytes = 0;  // 0: kDefaultLogMaxBytes
   std::string multicast;
   bool existing_only = false;  // open no session that is not open already
+  bool sealed = false;         // take sealed frames only from now on, until the session ends (K)
   PeerId peer{};  // the host that opens the session; zero: unknown, and without a bound
 };
 
@@ -192,7 +195,9 @@ class Acceptor {
     Standing standing = Standing::kUnknownVolume;
     uint16_t flags = 0;  // for MakeAck, or-ed over the frames answered together
   };
-  FrameResult OnFrame(int64_t now_ns, const FrameHeader& header, absl::Span<const uint8_t> payload);
+  // Takes a frame. `sealed`: it came sealed with a key of its session.
+  FrameResult OnFrame(int64_t now_ns, const FrameHeader& header, absl::Span<const uint8_t> payload,
+                      bool sealed = false);
   // Returns the present answer to frames of (volume, epoch, session).
   AckPayload MakeAck(int64_t now_ns, const VolumeId& volume, Epoch epoch, uint64_t session,
                      uint16_t flags) const;
@@ -229,6 +234,7 @@ class Acceptor {
   uint64_t used_bytes() const;  // segments in use
   size_t volume_count() const { return volumes_.size(); }
   size_t overdue_count(int64_t now_ns) const;
+  size_t plain_sessions() const;  // that take plain frames
   const AcceptorCounters& counters() const { return counters_; }
 
  private:

@@ -1,4 +1,4 @@
-// The acceptor's side of datagrams: storing and answering (rules A, B, E, G, H).
+// The acceptor's side of datagrams: storing and answering (rules A, B, E, G, H, K).
 #include <algorithm>
 
 #include "replica/acceptor.h"
@@ -11,7 +11,8 @@ std::string_view DropName(Drop reason) {
       "corrupt_frame",  "truncated",   "not_for_replica", "unknown_volume",
       "foreign_epoch",  "bad_session", "fenced",          "corrupt_record",
       "foreign_record", "trimmed",     "below_base",      "duplicate",
-      "conflict",       "memory_full", "out_of_window",   "rate_limited"};
+      "conflict",       "memory_full", "out_of_window",   "rate_limited",
+      "unsealed"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -29,7 +30,7 @@ Acceptor::Standing Acceptor::StandingOf(const Volume* volume, const VolumeId& id
 }
 
 Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& header,
-                                        absl::Span<const uint8_t> payload) {
+                                        absl::Span<const uint8_t> payload, bool sealed) {
   ++counters_.frames;
   if (header.type == FrameType::kAck) {
     CountDrop(Drop::kNotForReplica);
@@ -54,6 +55,10 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
       return result;
     case Standing::kCurrent:
       break;
+  }
+  if (volume->slot.sealed && !sealed) {  // K
+    CountDrop(Drop::kUnsealed);
+    return {};
   }
   volume->last_life_ns = now_ns;
   TakeMarks(*volume, header);

@@ -37,8 +37,9 @@ constexpr size_t kCopyGenerationAt = 8;
 constexpr size_t kCopyVolumeAt = 16;
 constexpr size_t kCopyFieldsAt = 32;
 constexpr size_t kCopyMulticastAt = 124;  // length (u8) and text
+constexpr size_t kCopySealedAt = kCopyMulticastAt + 1 + kMaxMulticastBytes;
 constexpr size_t kCopyCrcAt = 252;
-static_assert(kCopyMulticastAt + 1 + kMaxMulticastBytes <= kCopyCrcAt);
+static_assert(kCopySealedAt < kCopyCrcAt);
 static_assert(kCopyCrcAt + 4 == kSlotCopyBytes);
 
 // One entry of the segment table.
@@ -100,6 +101,7 @@ void EncodeCopy(const VolumeSlot* slot, uint64_t generation, uint8_t* out) {
     SALIUS_CHECK(slot->multicast.size() <= kMaxMulticastBytes);
     StoreU8(out + kCopyMulticastAt, static_cast<uint8_t>(slot->multicast.size()));
     std::memcpy(out + kCopyMulticastAt + 1, slot->multicast.data(), slot->multicast.size());
+    StoreU8(out + kCopySealedAt, slot->sealed ? 1 : 0);
   }
   StoreU32(out + kCopyCrcAt, Crc32c({out, kCopyCrcAt}));
 }
@@ -131,6 +133,7 @@ std::optional<DecodedCopy> DecodeCopy(const uint8_t* in) {
   const uint8_t length = LoadU8(in + kCopyMulticastAt);
   if (length > kMaxMulticastBytes) return std::nullopt;
   slot.multicast.assign(reinterpret_cast<const char*>(in + kCopyMulticastAt + 1), length);
+  slot.sealed = LoadU8(in + kCopySealedAt) != 0;
   copy.slot = std::move(slot);
   return copy;
 }

@@ -71,6 +71,7 @@ struct VolumeSlot {
   uint32_t grant_segments = 0;  // segments reserved for the volume
   uint64_t memory_bytes = 0;    // size that the session asked for
   std::string multicast;        // at most kMaxMulticastBytes
+  bool sealed = false;          // only sealed frames of the session are taken
   bool operator==(const VolumeSlot&) const = default;
 
   // Returns the fence: lower epochs are fenced by the promise, or by a session that superseded

@@ -244,6 +244,8 @@ absl::Status ControlService::CheckSealing(const control::OpenSessionRequest& req
     return absl::UnimplementedError("this replica seals no datagrams: give it --keys");
   }
   if (keys_ == nullptr || request.has_key() || request.plain()) return absl::OkStatus();
+  // A primary of this host; an older one offers no key.
+  if (local_user_.has_value()) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrFormat(
       "this replica (version %s) seals datagrams, and the primary (version %s) offers no key: "
       "upgrade the primary, and give it keys=",
@@ -304,6 +306,7 @@ grpc::Status ControlService::DoOpen(const Caller& caller,
   params.k = request.k();
   params.memory_bytes = request.memory_bytes();
   params.existing_only = request.key_only();
+  params.sealed = keys_ != nullptr && request.has_key();
   params.peer = ShareOf(caller);
   const bool multicast = !request.multicast().empty() && !request.key_only();
   absl::MutexLockMaybe joining(multicast ? &shared_->joining : nullptr);

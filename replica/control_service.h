@@ -110,7 +110,7 @@ class ControlService final : public control::Replica::Service {
   // call that is refused with the status OK; empty: none.
   grpc::Status Note(CallKind kind, const Caller& caller, const std::string& volume,
                     Epoch epoch, grpc::Status status, std::string refused = "");
-  // Checks that both ends seal, or neither.
+  // Checks that both ends seal, or neither. At the unix socket the primary decides.
   absl::Status CheckSealing(const control::OpenSessionRequest& request) const;
   // Takes the request's key for its session, which is open, and answers with the one for
   // acknowledgements.

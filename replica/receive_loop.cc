@@ -275,7 +275,7 @@ void ReceiveLoop::HandleBatch(size_t first, size_t last) {
   for (; corrupt > 0; --corrupt) acceptor.CountDrop(Drop::kCorruptFrame);
   for (const Buffers::Frame& frame : b.frames) {
     const FrameHeader& h = frame.header;
-    const Acceptor::FrameResult result = acceptor.OnFrame(now_ns, h, frame.payload);
+    const Acceptor::FrameResult result = acceptor.OnFrame(now_ns, h, frame.payload, /*sealed=*/frame.datagram->key_id != 0);
     if (!result.reply) continue;
     const auto same = [&](const Buffers::Answer& a) {
       return a.epoch == h.epoch && a.session == h.session && a.volume == h.volume &&

@@ -14,6 +14,7 @@ struct Snapshot {
   AcceptorCounters counters;
   uint64_t memory_bytes = 0, used_bytes = 0, free_bytes = 0, granted_bytes = 0;
   size_t volumes = 0, overdue = 0, slots = 0, promises = 0, most_promises = 0;
+  size_t plain_sessions = 0;
 };
 
 Snapshot SnapshotOf(const Acceptor& acceptor, int64_t now_ns) {
@@ -26,7 +27,8 @@ Snapshot SnapshotOf(const Acceptor& acceptor, int64_t now_ns) {
           .overdue = acceptor.overdue_count(now_ns),
           .slots = acceptor.slot_count(),
           .promises = acceptor.promise_count(),
-          .most_promises = acceptor.most_promises()};
+          .most_promises = acceptor.most_promises(),
+          .plain_sessions = acceptor.plain_sessions()};
 }
 
 Snapshot TakeSnapshot(SharedAcceptor& shared, int64_t now_ns) {
@@ -66,8 +68,11 @@ std::vector<prometheus::MetricFamily> ReplicaMetrics::Collect() const {
                    "Datagrams and records that had no effect, by reason", s.counters.drops[i],
                    {{"reason", std::string(DropName(static_cast<Drop>(i)))}});
   }
-  out.AddGauge("salius_replica_sealed", "1 when datagrams are sealed, and plain ones refused",
-               sealed_ ? 1 : 0);
+  const size_t plain = !sealed_ || ring_.all_plain() ? s.plain_sessions : ring_.plain_sessions();
+  out.AddGauge("salius_replica_sealed",
+               "1 when the datagrams of all sessions are sealed, and plain ones refused",
+               sealed_ && plain == 0 ? 1 : 0);
+  out.AddGauge("salius_replica_plain_sessions", "Sessions whose datagrams are not sealed", plain);
   for (size_t i = 1; sealed_ && i < kSealRefusals; ++i) {
     const auto refusal = static_cast<SealRefusal>(i);
     out.AddCounter("salius_replica_refused_datagrams_total",

@@ -85,7 +85,11 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Start(const Replic
   SALIUS_ASSIGN_OR_RETURN(UdpSocket socket, UdpSocket::Bind(listen, socket_options));
   std::unique_ptr<ReplicaServer> server(new ReplicaServer());
   server->keys_ = std::move(keys);
-  server->sealed_ = options.sealed || server->keys_ != nullptr;
+  // Without keys and without --insecure control calls come by the unix socket, which authenticates
+  // the primary as keys do. But older primaries and others that offer no key use it too.
+  const bool keyed = options.sealed || server->keys_ != nullptr;
+  server->sealed_ = keyed || !options.insecure;
+  if (!keyed) server->ring_.AllowAllPlain();
   if (server->sealed_) server->session_keys_ = std::make_unique<SessionKeys>(server->ring_);
   SALIUS_RETURN_IF_ERROR(server->AttachArena(options, clock));
   SALIUS_RETURN_IF_ERROR(server->Serve(options, listen,

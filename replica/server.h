@@ -79,7 +79,8 @@ class ReplicaServer {
   ChannelLayer Sealing(const ChannelLayer& layer, Clock& clock, bool answers);
 
   std::shared_ptr<Credentials> keys_;          // null: none
-  bool sealed_ = false;                        // datagrams are sealed
+  bool sealed_ = false;                        // datagrams are sealed: of all sessions, or of those
+                                               // whose primary gave a key (without keys)
   KeyRing ring_;                               // of the channels
   std::unique_ptr<SessionKeys> session_keys_;  // null: datagrams are not sealed
   std::unique_ptr<PromiseDir> promise_dir_;

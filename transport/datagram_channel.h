@@ -33,6 +33,8 @@ struct OutDatagram {
   const SocketAddress* from = nullptr;
   // The key to seal it with; 0: the sender's current one. For a sealed channel only.
   uint32_t key_id = 0;
+  // A sealed channel does not seal it: its receiver has no key.
+  bool plain = false;
 };
 
 struct InDatagram {

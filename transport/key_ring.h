@@ -108,6 +108,11 @@ class KeyRing {
   // Accepts plain frames that name the session, or no more.
   void AllowPlain(const FrameSession& session);
   void ForbidPlain(const FrameSession& session);
+  // Accepts all plain frames from now on: their receiver knows the sessions that are sealed.
+  void AllowAllPlain() { all_plain_.store(true); }
+  bool all_plain() const { return all_plain_.load(std::memory_order_relaxed); }
+  // Returns the number of sessions of AllowPlain.
+  size_t plain_sessions() const;
   // Forgets the keys of this id, for opening and sealing. The key of SealWith stays.
   void Remove(uint32_t key_id);
 
@@ -146,6 +151,7 @@ class KeyRing {
   absl::flat_hash_map<uint32_t, std::shared_ptr<SealingKey>> sealing_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SealingKey> current_ ABSL_GUARDED_BY(mutex_);
   std::vector<FrameSession> plain_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> all_plain_{false};
   std::array<std::atomic<uint64_t>, kSealRefusals> refused_{};
 };
 

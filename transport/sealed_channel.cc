@@ -26,7 +26,7 @@ size_t BytesOf(absl::Span<const iovec> parts) {
 
 bool SameFrame(const OutDatagram& a, const OutDatagram& b) {
   return a.parts.data() == b.parts.data() && a.parts.size() == b.parts.size() &&
-         a.key_id == b.key_id;
+         a.key_id == b.key_id && a.plain == b.plain;
 }
 
 // The sealed datagrams of one thread that are sent next. Its memory is used again.
@@ -118,6 +118,10 @@ size_t SealedChannel::Send(absl::Span<const OutDatagram> batch) {
       if (const size_t left = flush(); left > 0) {
         return static_cast<size_t>(slice.plain[slice.out.size() - left] - batch.data());
       }
+    }
+    if (datagram.plain) {
+      AddPlain(datagram, bytes, slice);
+      continue;
     }
     if (key == nullptr || datagram.key_id != key_id) {
       key_id = datagram.key_id;

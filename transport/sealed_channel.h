@@ -1,5 +1,6 @@
 // A layer around a channel that seals every datagram, and accepts only sealed ones: without it
-// sealing costs nothing.
+// sealing costs nothing. Exceptions are OutDatagram::plain, and the plain frames that the key ring
+// allows.
 //
 // - Datagrams of a batch with the same parts and key are sealed once: a frame for several replicas
 //   has one sealed form.

@@ -47,7 +47,8 @@ std::vector<prometheus::MetricFamily> VolumeMetrics::Collect() const {
                  "Pages that need not be fetched: filled by later writes, cut off, or of removed "
                  "files.",
                  lanes.elided_pages);
-  out.AddGauge("salius_sealed", "1 when datagrams are sealed, and plain ones refused.",
+  out.AddGauge("salius_sealed",
+               "1 when the datagrams to all replicas are sealed, and plain ones refused.",
                status.sealing.has_value());
   if (status.sealing.has_value()) {
     out.AddCounter("salius_key_changes_total", "Changes of the key of the datagrams.",

@@ -28,8 +28,11 @@ RecordBytes BytesOf(const Record& record) {
           {reinterpret_cast<const uint8_t*>(body.data()), body.size()}};
 }
 
-void AddRun(size_t first, size_t last, const SocketAddress& to, Scratch& scratch) {
-  for (size_t i = first; i < last; ++i) scratch.out.push_back({&to, scratch.packer[i]});
+void AddRun(size_t first, size_t last, const SocketAddress& to, bool plain, Scratch& scratch) {
+  for (size_t i = first; i < last; ++i) {
+    scratch.out.push_back({&to, scratch.packer[i]});
+    scratch.out.back().plain = plain;
+  }
 }
 
 }  // namespace
@@ -50,6 +53,15 @@ void FrameSender::ClearPeer(size_t index) {
   peers_[index].store(nullptr, std::memory_order_release);
 }
 
+void FrameSender::SetPlain(size_t index, bool plain) {
+  const auto bit = static_cast<uint8_t>(1u << index);
+  if (plain) {
+    plain_.fetch_or(bit, std::memory_order_relaxed);
+  } else {
+    plain_.fetch_and(static_cast<uint8_t>(~bit), std::memory_order_relaxed);
+  }
+}
+
 size_t FrameSender::DatagramBytes(const Job& job, uint8_t targets) const {
   uint32_t least = most_;
   for (size_t peer = 0; peer < peers_.size(); ++peer) {
@@ -64,7 +76,9 @@ size_t FrameSender::DatagramBytes(const Job& job, uint8_t targets) const {
 }
 
 void FrameSender::Send(const Job& job) {
-  const uint8_t grouped = group_.has_value() ? job.grouped & job.targets : uint8_t{0};
+  const uint8_t plain = plain_.load(std::memory_order_relaxed);
+  const auto grouped =
+      static_cast<uint8_t>(group_.has_value() ? job.grouped & job.targets & ~plain : 0);
   if (grouped != 0) SendTo(job, grouped, true);
   auto left = static_cast<uint8_t>(job.targets & ~grouped);
   while (left != 0) {
@@ -86,19 +100,20 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
   scratch.out.clear();
   for (const RecordRef& record : job.records) scratch.records.push_back(BytesOf(*record));
   const size_t datagram = DatagramBytes(job, targets);
+  const uint8_t plain = plain_.load(std::memory_order_relaxed);
   scratch.packer.Pack(job.header, scratch.records, datagram - overhead_);
   // A run to each target has as many datagrams as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packer.size(); first += run) {
     const size_t last = std::min(first + run, scratch.packer.size());
     if (by_group) {
-      AddRun(first, last, *group_, scratch);
+      AddRun(first, last, *group_, /*plain=*/false, scratch);
       continue;
     }
     for (size_t peer = 0; peer < peers_.size(); ++peer) {
       if ((targets & (1u << peer)) == 0) continue;
       const SocketAddress* const to = peers_[peer].load(std::memory_order_acquire);
-      if (to != nullptr) AddRun(first, last, *to, scratch);
+      if (to != nullptr) AddRun(first, last, *to, (plain & (1u << peer)) != 0, scratch);
     }
   }
   // A datagram that does not fit the socket's buffer is lost like any other; a re-send mends it.

@@ -31,6 +31,9 @@ class FrameSender {
   void SetPeer(size_t index, const SocketAddress& address);
   // Takes the address away: the peer gets nothing.
   void ClearPeer(size_t index);
+  // Sets whether the peer's datagrams are plain on a sealed channel. Then none goes by the group,
+  // where other peers take sealed ones only.
+  void SetPlain(size_t index, bool plain);
 
   // Returns the address of peer `index`; null: it has none. It stays valid.
   const SocketAddress* peer(size_t index) const {
@@ -48,6 +51,7 @@ class FrameSender {
   const size_t overhead_;           // of the channel, in each datagram
   std::list<SocketAddress> known_;  // every address that a peer ever had: a Send may use it
   std::array<std::atomic<const SocketAddress*>, kMaxReplicas> peers_{};  // null: none yet
+  std::atomic<uint8_t> plain_{0};  // the peers of SetPlain
   const uint32_t most_;
   const std::optional<SocketAddress> group_;
 };

@@ -26,10 +26,13 @@ void OfferedKeys::Begin(const FrameSession& session) {
 
 KeyOffer OfferedKeys::ForOpening(int replica) {
   Lost(replica);
+  plain_ = static_cast<ReplicaMask>(plain_ & ~ReplicaBit(replica));
+  if (plain_ == 0) ring_.ForbidPlain(session_);
   return OfferOf(present_, replica);
 }
 
 std::optional<KeyOffer> OfferedKeys::Next(int replica) const {
+  if ((plain_ & ReplicaBit(replica)) != 0) return std::nullopt;
   for (const Key* key : {&present_, &next_}) {
     if (key->id != 0 && (key->has & ReplicaBit(replica)) == 0) return OfferOf(*key, replica);
   }
@@ -50,6 +53,11 @@ void OfferedKeys::Lost(int replica) {
   }
 }
 
+void OfferedKeys::SealsNothing(int replica) {
+  plain_ = static_cast<ReplicaMask>(plain_ | ReplicaBit(replica));
+  ring_.AllowPlain(session_);
+}
+
 void OfferedKeys::Refused(const KeyOffer& offer) {
   if (offer.key_id == next_.id) {
     ring_.Remove(next_.id);
@@ -66,7 +74,7 @@ void OfferedKeys::StartChange() {
 }
 
 bool OfferedKeys::Advance(ReplicaMask connected) {
-  if (!changing() || (connected & ~next_.has) != 0) return false;
+  if (!changing() || (connected & ~next_.has & ~plain_) != 0) return false;
   ring_.SealWith(next_.id);
   retired_ = present_.id;
   present_ = std::exchange(next_, Key{});

@@ -26,6 +26,7 @@ struct KeyOffer {
   uint32_t key_id = 0;
   SealKey record_key{};
   uint32_t ack_sender = 0;  // of the replica's acknowledgements
+  bool required = true;     // a replica that takes no key is refused
 };
 
 class OfferedKeys {
@@ -43,7 +44,8 @@ class OfferedKeys {
   void Begin(const FrameSession& session);
   bool begun() const { return present_.id != 0; }
 
-  // Returns the key with which a session is opened at `replica`. Its earlier keys are forgotten.
+  // Returns the key with which a session is opened at `replica`. Its earlier keys are forgotten, and
+  // that it took none.
   KeyOffer ForOpening(int replica);
   // Returns the first key that `replica` lacks.
   std::optional<KeyOffer> Next(int replica) const;
@@ -52,6 +54,11 @@ class OfferedKeys {
   void Took(int replica, const KeyOffer& offer, const SealKey& ack_key);
   // Takes notice that the replica's process has no keys.
   void Lost(int replica);
+  // Takes notice that the replica, whose session is open, takes no keys: it gets none, and plain
+  // acknowledgements are opened until no such replica is left.
+  void SealsNothing(int replica);
+  // Returns the replicas of SealsNothing.
+  ReplicaMask plain() const { return plain_; }
   // Takes notice that a replica has another key of that id: the key changes.
   void Refused(const KeyOffer& offer);
 
@@ -79,6 +86,7 @@ class OfferedKeys {
   FrameSession session_;
   Key present_, next_;
   uint32_t retired_ = 0;  // id of the key before the present one
+  ReplicaMask plain_ = 0;
   uint64_t changes_ = 0;
 };
 

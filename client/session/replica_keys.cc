@@ -18,7 +18,7 @@ constexpr int64_t kTryAgainNs = 200 * kMs;
 
 std::optional<SealingUse> ReplicaLinks::Sealing() const {
   shared_.mu.AssertReaderHeld();
-  if (!sealed()) return std::nullopt;
+  if (!sealed() || keys_.plain() != 0 || (peers_.empty() && !must_seal())) return std::nullopt;
   SealingUse use;
   use.key_changes = keys_.changes();
   for (size_t i = 1; i < kSealRefusals; ++i) {
@@ -34,13 +34,25 @@ KeyOffer ReplicaLinks::KeyForOpening(int index) {
     const SessionKey& key = shared_.core.key();
     keys_.Begin({key.volume, key.epoch, key.session});
   }
-  return keys_.ForOpening(index);
+  KeyOffer offer = keys_.ForOpening(index);
+  offer.required = must_seal();
+  return offer;
 }
 
 void ReplicaLinks::TookKey(int index, const KeyOffer& offer, const SealKey& ack_key, int64_t now) {
   keys_.Took(index, offer, ack_key);
+  sender_->SetPlain(static_cast<size_t>(index), false);
   peers_[index].key_given_ns = now;
   keys_.Advance(shared_.core.policy().connected());
+}
+
+void ReplicaLinks::TookNoKey(int index) {
+  keys_.SealsNothing(index);
+  sender_->SetPlain(static_cast<size_t>(index), true);
+  keys_.Advance(shared_.core.policy().connected());
+  SLOG_WARN("{}: replica {} does not seal datagrams: other users of this host can read and forge "
+            "them; upgrade it, and mount the volume again",
+            shared_.options.session_name, peers_[index].address);
 }
 
 void ReplicaLinks::OnNoKey(const SocketAddress& from) {
@@ -77,7 +89,7 @@ void ReplicaLinks::GiveKey(int index) {
   SharedCore::Turn turn(shared_);
   const int64_t now = shared_.clock.MonotonicNanos();
   if (given.ok() && given->incarnation == incarnation) {
-    TookKey(index, *offer, given->ack_key, now);
+    TookKey(index, *offer, *given->ack_key, now);
     if (keys_.Next(index)) peer.key_wanted = true;
     return;
   }

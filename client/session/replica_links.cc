@@ -376,7 +376,11 @@ void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
       peer.control_check.Start(now);
       peer.host_id = opened->host;
       // Before records are sent: the acknowledgements are sealed.
-      if (offer) TookKey(index, *offer, opened->ack_key, now);
+      if (offer && opened->ack_key) {
+        TookKey(index, *offer, *opened->ack_key, now);
+      } else if (offer) {
+        TookNoKey(index);
+      }
       turn.Feed(now,
                 input::Opened{index, opened->incarnation, opened->store, base, opened->free_bytes});
     } else {

@@ -36,7 +36,7 @@ class ReplicaLinks {
   explicit ReplicaLinks(SharedCore& shared)
       : shared_(shared),
         config_(shared.options.config),
-        places_(config_.replicas, shared.options.insecure || sealed()) {}
+        places_(config_.replicas, shared.options.insecure || must_seal()) {}
 
   // Makes the channel and the sender, and resolves the replicas' names. Without replicas there are
   // none.
@@ -47,16 +47,23 @@ class ReplicaLinks {
   // Returns the replica that sent `datagram`, or -1: by its address, and in a sealed session by its
   // key, too. The caller holds the core's lock.
   int SenderOf(const InDatagram& datagram) const {
+    shared_.mu.AssertReaderHeld();
     const int replica = Find(*datagram.from);
-    const bool its_key = datagram.sender == OfferedKeys::AckSender(replica);
-    return replica < 0 || (sealed() && !its_key) ? -1 : replica;
+    if (replica < 0 || !sealed()) return replica;
+    const bool plain = (keys_.plain() & ReplicaBit(replica)) != 0;
+    return datagram.sender == (plain ? 0 : OfferedKeys::AckSender(replica)) ? replica : -1;
   }
+  // Whether the datagrams are sealed: to all replicas, or on this host to those that take a key.
+  // There control calls go by the replica's unix socket, which is as good as keys.
   bool sealed() const {
+    return !shared_.options.plain && (must_seal() || !shared_.options.insecure);
+  }
+  bool must_seal() const {
     const StreamOptions& options = shared_.options;
     return !options.plain && (options.sealed || options.keys != nullptr);
   }
-  // Returns the use of the keys; nothing when the session is not sealed. The caller holds the core's
-  // lock.
+  // Returns the use of the keys; nothing when the datagrams to some replica are plain. The caller
+  // holds the core's lock.
   std::optional<SealingUse> Sealing() const;
   // Returns the state of each replica, for status. The caller holds the core's lock.
   std::vector<ReplicaReport> Reports(int64_t now) const;
@@ -126,6 +133,8 @@ class ReplicaLinks {
   // Takes the answer of a replica to a key.
   void TookKey(int index, const KeyOffer& offer, const SealKey& ack_key, int64_t now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_.mu);
+  // Takes the answer of a replica that opened a session and takes no keys: an older version.
+  void TookNoKey(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_.mu);
   // Takes notice that the replica at `from` has no keys.
   void OnNoKey(const SocketAddress& from) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Changes the key when that is due, and has replicas given the keys that they lack.

@@ -31,15 +31,17 @@ absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
   }
   OpenedSession opened{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
                        message.free_bytes(),  Printable(message.host(), NewLines::kReplace),
-                       message.store(),       {}};
-  if (!sealed) return opened;
-  if (message.ack_key().size() != opened.ack_key.size()) {
+                       message.store(),       std::nullopt};
+  if (!sealed && message.ack_key().empty()) return opened;
+  SealKey key;
+  if (message.ack_key().size() != key.size()) {
     return absl::UnimplementedError(absl::StrCat(
         "replica ", replica, " (version ", Printable(message.version(), NewLines::kReplace),
         ") does not seal datagrams, and this primary (version ", kSaliusVersion,
         ") does: upgrade it, and give it --keys"));
   }
-  std::memcpy(opened.ack_key.data(), message.ack_key().data(), opened.ack_key.size());
+  std::memcpy(key.data(), message.ack_key().data(), key.size());
+  opened.ack_key = key;
   return opened;
 }
 

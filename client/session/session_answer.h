@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -19,7 +20,7 @@ struct OpenedSession {
   uint64_t free_bytes = 0;      // any number
   std::string host;             // boot id of its host, printable; empty: it says none
   StoreId store = 0;            // of its promise file; 0: it has none
-  SealKey ack_key{};            // of its acknowledgements; set when one was asked for
+  std::optional<SealKey> ack_key;  // of its acknowledgements; none: it seals nothing
 };
 // The session that a replica holds of a volume: zeros when it does not know the volume.
 struct HeldSession {
@@ -32,7 +33,7 @@ absl::StatusOr<HeldSession> HeldFrom(const std::string& replica,
                                      const control::InventoryResponse& message);
 
 // Returns the answer as a value; INTERNAL for one that lacks a required field. `replica`: its name,
-// for messages. `sealed`: a key was offered; UNIMPLEMENTED when there is none in the answer.
+// for messages. `sealed`: a key must be in the answer, else UNIMPLEMENTED.
 absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
                                          const control::OpenSessionResponse& message,
                                          bool sealed = false);

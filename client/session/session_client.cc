@@ -163,7 +163,7 @@ absl::StatusOr<OpenedSession> SessionClient::DoOpen(const VolumeConfig& config, 
         return stub.OpenSession(&context, request, &response);
       });
   if (!status.ok()) return status;
-  return OpenedFrom(impl_->name, response, key != nullptr);
+  return OpenedFrom(impl_->name, response, key != nullptr && key->required);
 }
 
 absl::StatusOr<HeldSession> SessionClient::Ask(const VolumeId& volume, int64_t deadline_ms) {

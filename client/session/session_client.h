@@ -37,7 +37,8 @@ class SessionClient {
   // Opens (or confirms) session `session` of `epoch`, in which the replica will hold seqs from
   // `base` on. FAILED_PRECONDITION: a larger epoch was promised or opened (this primary is fenced);
   // UNAVAILABLE (no address, too) and DEADLINE_EXCEEDED: try again; RESOURCE_EXHAUSTED: no memory
-  // there. `key`: the key that the replica is given, for sealed datagrams; null: none. `plain`: the
+  // there. `key`: the key that the replica is given, for sealed datagrams; null: none. UNIMPLEMENTED:
+  // the replica takes none, and the offer says that it must. `plain`: the
   // datagrams are not sealed, though the replica may seal those of other sessions.
   absl::StatusOr<OpenedSession> Open(const VolumeConfig& config, Epoch epoch, uint64_t session,
                                      Seq base, int64_t deadline_ms, const KeyOffer* key = nullptr,

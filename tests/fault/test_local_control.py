@@ -1,24 +1,65 @@
 """Replicas on loopback without keys and without --insecure: control calls come by a unix socket, where
-the kernel says which user calls, and no other user of the host reaches them."""
+the kernel says which user calls, and no other user of the host reaches them. The keys of the datagrams
+go over it, so what another user sends has no effect."""
 import contextlib
+import json
 import os
 import pwd
 import re
 import shutil
 import socket
 import stat
+import struct
+import sys
 
-from harness import stranger
+from harness import frames, stranger
 from harness.case import Case
 from harness.image import Image
 from harness.net import Net, inside
 from harness.proc import Proc
+from harness.replica import read_metrics
 from harness.run import HarnessError, binary, current, program_for_users, sh, wait_until
 from harness.volume import Mount, Volume, as_user, in_netns
 
 SOCKETS = "/run/salius-replica"
 PORT = 7400
+METRICS_PORT = 9400
 SECRET = b"the content of a file of root"
+MARK = 1 << 20  # of a record far behind all records of a test
+
+# Sends both datagrams until an answer comes, and prints all answers.
+SENDS = """
+import json, socket, sys
+job = json.load(sys.stdin)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(1)
+    answers = []
+    for _ in range(60):
+        for payload in job["payloads"]:
+            s.sendto(bytes.fromhex(payload), ("127.0.0.1", job["port"]))
+        try:
+            answers.append(s.recv(65536).hex())
+            break
+        except TimeoutError:
+            pass
+    s.setblocking(False)
+    try:
+        while True:
+            answers.append(s.recv(65536).hex())
+    except BlockingIOError:
+        print(json.dumps(answers))
+"""
+
+# Answers each datagram at the port, and prints what it received.
+ANSWERS = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.bind(("127.0.0.1", int(sys.argv[1])))
+    while True:
+        payload, source = s.recvfrom(65536)
+        print("received", payload.hex(), flush=True)
+        s.sendto(bytes.fromhex(sys.argv[2]), source)
+"""
 
 
 class LocalReplica:
@@ -28,6 +69,7 @@ class LocalReplica:
         self.net, self.options = net, options
         self.port = PORT + index
         self.address = "127.0.0.1:%d" % self.port
+        self.metrics_address = "127.0.0.1:%d" % (METRICS_PORT + index)
         self.socket = "%s/127.0.0.1-%d.sock" % (SOCKETS, self.port)
         name = "%s-l%d" % (net.prefix, index)
         self.shm = "/dev/shm/" + name
@@ -39,7 +81,8 @@ class LocalReplica:
         self._starts += 1
         program = program_for_users("salius-replica") if self.wrapper else binary("salius-replica")
         self.proc = Proc([*self.wrapper, program, "--listen", self.address, "--memory", "64MiB", "--shm-dir", self.shm,
-                          "--state-dir", self.state, *self.options], self.log, netns=self.net.primary)
+                          "--state-dir", self.state, "--metrics", self.metrics_address, *self.options],
+                         self.log, netns=self.net.primary)
         wait_until(self.ready, 60, lambda: "the replica is not ready:\n" + self.proc.tail())
         return self
 
@@ -49,6 +92,20 @@ class LocalReplica:
         if not serves and not self.proc.alive():
             raise HarnessError("the replica ended:\n" + self.proc.tail())
         return serves
+
+    def metrics(self):
+        with inside(self.net.primary):
+            return read_metrics("http://%s/metrics" % self.metrics_address)
+
+    def session(self):
+        """Returns the incarnation, and volume, epoch and session of the first volume with a session, as
+        its memory has them."""
+        with open(os.path.join(self.shm, "arena"), "rb") as f:
+            arena = f.read(4096 + 512)
+        incarnation, = struct.unpack_from("<Q", arena, 64)
+        copies = [arena[at:at + 256] for at in (4096, 4096 + 256)]
+        newest = max((copy for copy in copies if copy[:4] == b"SLV1"), key=lambda copy: struct.unpack_from("<Q", copy, 8))
+        return (incarnation, newest[16:32], *struct.unpack_from("<QQ", newest, 32))
 
     def kill(self):
         if self.proc:
@@ -164,6 +221,85 @@ class LocalControl(Case):
         mount.umount()
         done = self.volume.run("salius", "forget", uuid, "--replica", address, "--force")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def forged(self, kind, volume, epoch, session, trim=0, body=b""):
+        """Returns a plain frame with right checksums."""
+        frame = bytearray(frames.HEADER) + body
+        frame[:6] = b"SLF1\x01" + bytes([kind])
+        struct.pack_into("<I", frame, 8, len(body))
+        frame[frames.VOLUME_AT:frames.EPOCH_AT] = volume
+        struct.pack_into("<QQ", frame, frames.EPOCH_AT, epoch, session)
+        for at in (frames.TRIM_AT, frames.DURABLE_AT, frames.ISSUED_AT):
+            struct.pack_into("<Q", frame, at, trim)
+        return frames.sealed(frame)
+
+    def send_as_stranger(self, replica, *payloads):
+        """Sends the datagrams, and one of an unknown session, as another user; returns the answers."""
+        unknown = self.forged(frames.PROBE, bytes(range(16)), 1, 2)
+        job = json.dumps({"port": replica.port, "payloads": [payload.hex() for payload in (*payloads, unknown)]})
+        done = sh(*in_netns(self.net.primary), *stranger.AS_STRANGER, sys.executable, "-c", SENDS, input=job)
+        return [bytes.fromhex(answer) for answer in json.loads(done.stdout)]
+
+    def test_forged_records_of_another_user_are_refused(self):
+        replicas = self.replicas(2)
+        self.init(replicas)
+        mount = self.mount()
+        self.write_secret()
+        sealed = mount.status()["sealing"]
+        self.assertEqual(sealed["refused"]["unsealed"], 0)
+        for replica in replicas:
+            # Even with all numbers of the session: that everything is on the primary's disk.
+            _, volume, epoch, session = replica.session()
+            trim = self.forged(frames.PROBE, volume, epoch, session, MARK)
+            answers = self.send_as_stranger(replica, trim)
+            # None to it: the others are to the unknown session.
+            self.assertTrue(answers)
+            self.assertNotIn(volume, [answer[frames.VOLUME_AT:frames.EPOCH_AT] for answer in answers])
+            metrics = replica.metrics()
+            self.assertGreater(metrics['salius_replica_drops_total{reason="unsealed"}'], 0)
+            self.assertEqual((metrics["salius_replica_sealed"], metrics["salius_replica_plain_sessions"]), (1, 0))
+        # The replicas have kept their records.
+        mount.proc.kill()
+        self.image.shutdown()
+        mount._detach()
+        self.image.umount()
+        self.image.mount()
+        done = self.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(os.path.join(self.backing, "secret"), "rb") as f:
+            self.assertEqual(f.read(), SECRET)
+
+    def test_forged_acknowledgements_of_another_user_are_refused(self):
+        replicas = self.replicas(2)
+        self.init(replicas)
+        mount = self.mount()
+        incarnation, volume, epoch, session = replicas[1].session()
+        base = mount.status()["replicas"][1]["base"]
+        replicas[1].kill()
+        # Another user takes the port of the dead replica, and knows all numbers.
+        body = bytearray(struct.pack("<6QHHI", incarnation, base, mount.status()["issued"] + 1, 0, 1 << 20, 0, 0, 0, 0))
+        ack = self.forged(frames.ACK, volume, epoch, session, body=bytes(body))
+        log = os.path.join(current().dir, self.net.prefix + "-stranger.log")
+        forger = Proc([*stranger.AS_STRANGER, sys.executable, "-c", ANSWERS, replicas[1].port, ack.hex()], log,
+                      netns=self.net.primary)
+        self.addCleanup(forger.kill)
+        self.write_secret()
+        mount.wait_mode("local", 60)
+        wait_until(lambda: mount.status()["sealing"]["refused"]["unsealed"] >= 3, 60, lambda: str(mount.status()))
+        report = mount.status()["replicas"][1]
+        self.assertEqual((report["connected"], report["member"]), (False, False), report)
+        # Nothing of what it received can be read.
+        forger.kill()
+        with open(log) as f:
+            lines = [line.split() for line in f]
+        received = [bytes.fromhex(words[1]) for words in lines if len(words) == 2 and words[0] == "received"]
+        self.assertGreater(len(received), 0)
+        for datagram in received:
+            self.assertEqual(datagram[:5], frames.SEALED)
+            self.assertNotIn(SECRET, datagram)
+        replicas[1].start()
+        mount.wait_whole(60)
+        mount.umount()
 
     def test_caller_of_the_group_is_named(self):
         # As a member of the group salius: the test opens the socket to all in place of a group.

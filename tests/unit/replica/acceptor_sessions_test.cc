@@ -220,6 +220,55 @@ TEST_F(AcceptorTest, APromiseIsForgottenWhenItsRecoveryIsLongOver) {
   EXPECT_EQ(Open(1), StatusCode::kOk);
 }
 
+// ---- K: a session that was given a key takes sealed frames only
+
+class SealedAcceptorTest : public AcceptorTest {
+ protected:
+  StatusCode OpenSealed(Epoch epoch = 1) {
+    SessionParams params = Params(epoch);
+    params.sealed = true;
+    return acceptor_->OpenSession(now_, params).status().code();
+  }
+  // Sends record `seq`; returns whether it was answered.
+  bool SendOne(Seq seq, bool sealed, Epoch epoch = 1) {
+    const std::vector<std::string> records = {TestRecord(seq, 100, epoch)};
+    const std::string payload = Join(records);
+    return acceptor_
+        ->OnFrame(now_, TestFrame(records, epoch, kSession), AsBytes(payload), sealed)
+        .reply;
+  }
+};
+
+TEST_F(SealedAcceptorTest, PlainFrameOfASealedSessionHasNoEffect) {
+  ASSERT_EQ(OpenSealed(), StatusCode::kOk);
+  EXPECT_FALSE(SendOne(1, /*sealed=*/false));
+  EXPECT_EQ(Held().records, 0u);
+  EXPECT_EQ(Drops(Drop::kUnsealed), 1u);
+  EXPECT_TRUE(SendOne(1, /*sealed=*/true));
+  EXPECT_EQ(Held().records, 1u);
+  EXPECT_EQ(acceptor_->plain_sessions(), 0u);
+  // Also after a restart, when the process knows no key.
+  Restart();
+  EXPECT_FALSE(SendOne(2, /*sealed=*/false));
+  EXPECT_EQ(Held().records, 1u);
+}
+
+TEST_F(SealedAcceptorTest, SessionIsSealedFromItsFirstKeyOn) {
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  EXPECT_EQ(acceptor_->plain_sessions(), 1u);
+  EXPECT_TRUE(SendOne(1, /*sealed=*/false));
+  ASSERT_EQ(OpenSealed(), StatusCode::kOk);
+  EXPECT_FALSE(SendOne(2, /*sealed=*/false));
+  // A later opening without a key takes nothing back.
+  ASSERT_EQ(Open(), StatusCode::kOk);
+  EXPECT_FALSE(SendOne(2, /*sealed=*/false));
+  Restart();
+  EXPECT_FALSE(SendOne(2, /*sealed=*/false));
+  // The next session decides for itself.
+  ASSERT_EQ(Open(2), StatusCode::kOk);
+  EXPECT_TRUE(SendOne(1, /*sealed=*/false, 2));
+}
+
 // ---- J: no host takes all slots, memory or promises
 
 TEST_F(AcceptorTest, KeyForASessionOpensNoSession) {

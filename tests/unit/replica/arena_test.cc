@@ -33,6 +33,7 @@ VolumeSlot FullSlot() {
   slot.grant_segments = 5;
   slot.memory_bytes = 16;
   slot.multicast = std::string(kMaxMulticastBytes, 'm');
+  slot.sealed = true;
   return slot;
 }
 

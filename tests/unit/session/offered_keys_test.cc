@@ -119,6 +119,38 @@ TEST_F(OfferedKeysTest, ReplicaThatOpensDuringAChangeGetsThePresentKeyFirst) {
   EXPECT_NE(keys.Next(1)->key_id, Present());
 }
 
+TEST_F(OfferedKeysTest, ReplicaThatSealsNothingGetsNoKeysUntilItIsOpenedAgain) {
+  FrameHeader header;
+  header.volume = Session().volume;
+  header.epoch = Session().epoch;
+  header.session = Session().session;
+  std::string frame(kFrameHeaderBytes, '\0');
+  auto* const bytes = reinterpret_cast<uint8_t*>(frame.data());
+  EncodeFrameHeader(header, bytes);
+  KeyRing::Opened opened;
+  const auto plain = [&] { return ring.Open({bytes, frame.size()}, &opened); };
+  GiveAll(0);
+  keys.ForOpening(1);
+  EXPECT_EQ(plain(), SealRefusal::kUnsealed);
+  keys.SealsNothing(1);
+  EXPECT_EQ(keys.plain(), 2);
+  EXPECT_EQ(plain(), SealRefusal::kNone);
+  EXPECT_FALSE(keys.Next(1).has_value());
+  // It does not hold up a change of the others' key.
+  keys.StartChange();
+  EXPECT_FALSE(keys.Next(1).has_value());
+  GiveAll(0);
+  EXPECT_TRUE(keys.Advance(3));
+  // A later process may take one.
+  const KeyOffer offer = keys.ForOpening(1);
+  EXPECT_EQ(keys.plain(), 0);
+  EXPECT_EQ(plain(), SealRefusal::kUnsealed);
+  keys.Took(1, offer, SealKey{2});
+  keys.StartChange();
+  GiveAll(0);
+  EXPECT_FALSE(keys.Advance(3));
+}
+
 TEST_F(OfferedKeysTest, RefusedIdIsReplaced) {
   GiveAll(0);
   keys.StartChange();

@@ -1,5 +1,7 @@
 // The pipeline and its replicas with sealed datagrams: keys are given, changed, and given again
-// after a replica's process has ended.
+// after a replica's process has ended. The same on loopback without keys, where the control calls
+// go by the replicas' unix sockets.
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -14,8 +16,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/net.h"
+#include "proto/control.grpc.pb.h"
 #include "replica/server.h"
 #include "tests/unit/session/pipeline_testing.h"
+#include "transport/local_server.h"
+#include "transport/local_socket.h"
 #include "transport/lossy_channel.h"
 
 namespace salius {
@@ -30,10 +36,10 @@ class SealedTest : public PipelineTest {
   void StartReplica(size_t i, bool sealed = true, const ChannelLayer& layer = {}) {
     ReplicaOptions options;
     options.listen = HostPort{"127.0.0.1", i < ports_.size() ? ports_[i] : uint16_t{0}};
-    options.insecure = true;  // control calls come by TCP
+    options.insecure = !local_;  // control calls come by TCP, or else by the unix socket
     options.memory_bytes = 64 << 20;
     options.no_mlock = true;
-    options.sealed = sealed;
+    options.sealed = sealed && !local_;
     options.log_level = "off";
     options.shm_dir = absl::StrCat(path_, "/replica", i);
     options.state_dir = absl::StrCat(path_, "/state", i);
@@ -71,10 +77,12 @@ class SealedTest : public PipelineTest {
     servers_.clear();
     PipelineTest::TearDown();
   }
-  double Metric(size_t replica, const std::string& name, const std::string& reason) {
-    for (const prometheus::MetricFamily& family : servers_[replica]->metrics().Collect()) {
+  double Metric(size_t replica, const std::string& name, const std::string& reason = "") {
+    const std::vector<prometheus::MetricFamily> families = servers_[replica]->metrics().Collect();
+    for (const prometheus::MetricFamily& family : families) {
       if (family.name != name) continue;
       for (const prometheus::ClientMetric& metric : family.metric) {
+        if (reason.empty()) return metric.gauge.value;
         if (!metric.label.empty() && metric.label.front().value == reason) {
           return metric.counter.value;
         }
@@ -84,6 +92,17 @@ class SealedTest : public PipelineTest {
     return 0;
   }
 
+  // Without keys and without --insecure at both ends.
+  void UseLocalSockets() {
+    local_ = true;
+    insecure_ = false;
+    config_.acks = 2;
+  }
+  void AwaitReplicated() {
+    Await([](const SessionStatus& status) { return status.mode == "replicated"; });
+  }
+
+  bool local_ = false;
   std::vector<std::unique_ptr<ReplicaServer>> servers_;
   std::vector<uint16_t> ports_;
 };
@@ -174,6 +193,122 @@ TEST_F(SealedTest, PrimaryThatSealsNothingIsRefusedAndBothVersionsAreNamed) {
     return absl::StrContains(status.replicas[0].problem, "offers no key");
   });
   EXPECT_EQ(pipeline_->status().mode, "local");
+}
+
+// A replica of a version that seals nothing: what such a replica answers at its unix socket.
+class OldReplica final : public control::Replica::Service {
+ public:
+  explicit OldReplica(uint16_t port)
+      // Not TcpChannel, which would find the unix socket.
+      : stub_(control::Replica::NewStub(grpc::CreateChannel(
+            absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()))) {}
+
+ private:
+  grpc::Status OpenSession(grpc::ServerContext*, const control::OpenSessionRequest* request,
+                           control::OpenSessionResponse* response) override {
+    grpc::ClientContext context;
+    return stub_->OpenSession(&context, *request, response);
+  }
+  grpc::Status Inventory(grpc::ServerContext*, const control::InventoryRequest* request,
+                         control::InventoryResponse* response) override {
+    grpc::ClientContext context;
+    return stub_->Inventory(&context, *request, response);
+  }
+  grpc::Status DropVolume(grpc::ServerContext*, const control::DropVolumeRequest* request,
+                          control::DropVolumeResponse* response) override {
+    grpc::ClientContext context;
+    return stub_->DropVolume(&context, *request, response);
+  }
+  const std::unique_ptr<control::Replica::Stub> stub_;
+};
+
+TEST_F(SealedTest, LocalReplicasWithoutKeysGetThemByTheirSockets) {
+  UseLocalSockets();
+  StartReplica(0);
+  StartReplica(1);
+  EXPECT_EQ(Metric(0, "salius_replica_sealed"), 1);
+  key_rotation_ns_ = 100'000'000;
+  ASSERT_TRUE(Start().ok());
+  AwaitReplicated();
+  Await([this](const SessionStatus& status) {
+    WriteOne(3000);
+    return status.sealing.has_value() && status.sealing->key_changes >= 3;
+  });
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(Metric(i, "salius_replica_sealed"), 1);
+    EXPECT_EQ(Metric(i, "salius_replica_plain_sessions"), 0);
+    EXPECT_EQ(Metric(i, "salius_replica_drops_total", "unsealed"), 0);
+  }
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, RestartedLocalReplicaGetsItsKeyAgain) {
+  UseLocalSockets();
+  StartReplica(0);
+  StartReplica(1);
+  ASSERT_TRUE(Start().ok());
+  AwaitReplicated();
+  WriteOne(100);
+  servers_[1].reset();
+  StartReplica(1);
+  EXPECT_EQ(Metric(1, "salius_replica_plain_sessions"), 0);  // it remembers that the session is sealed
+  for (int i = 0; i < 20; ++i) WriteOne(100);
+  Await([](const SessionStatus& status) {
+    return status.mode == "replicated" && status.replicas[1].connected &&
+           status.replicas[1].contiguous == status.marks.issued;
+  });
+  EXPECT_GT(Metric(1, "salius_replica_refused_datagrams_total", "no_key"), 0);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, LocalSessionWithoutAKeyStaysPlainOverARestart) {
+  UseLocalSockets();
+  insecure_ = true;  // as primaries of older versions, it offers no key
+  StartReplica(0);
+  StartReplica(1);
+  ASSERT_TRUE(Start().ok());
+  AwaitReplicated();
+  WriteOne(3000);
+  EXPECT_FALSE(pipeline_->status().sealing.has_value());
+  EXPECT_EQ(Metric(1, "salius_replica_sealed"), 0);
+  EXPECT_EQ(Metric(1, "salius_replica_plain_sessions"), 1);
+  const uint64_t since = pipeline_->status().mode_since_unix_ms;
+  servers_[1].reset();
+  StartReplica(1);
+  for (int i = 0; i < 20; ++i) WriteOne(100);
+  Await([](const SessionStatus& status) {
+    return status.replicas[1].connected && status.replicas[1].contiguous == status.marks.issued;
+  });
+  EXPECT_EQ(pipeline_->status().mode_since_unix_ms, since);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+TEST_F(SealedTest, LocalReplicaThatSealsNothingIsServedPlain) {
+  UseLocalSockets();
+  StartReplica(0);
+  local_ = false;
+  StartReplica(1, /*sealed=*/false);
+  const SocketAddress address = *Resolve(HostPort{"127.0.0.1", ports_[1]});
+  auto old = LocalServer::Start(
+      LocalSocketPath(LocalSocketDirectory(), address),
+      [this](uid_t) { return std::make_unique<OldReplica>(ports_[1]); });
+  ASSERT_TRUE(old.ok()) << old.status();
+  key_rotation_ns_ = 100'000'000;
+  ASSERT_TRUE(Start().ok());
+  AwaitReplicated();
+  // Records of one and of many datagrams, while the key of the other replica changes.
+  const uint64_t before = pipeline_->status().marks.issued;
+  for (const size_t bytes : {1, 100, 4096, 100'000}) WriteOne(bytes);
+  Await([before](const SessionStatus& status) {
+    return status.replicas[0].contiguous >= before + 4 && status.replicas[1].contiguous >= before + 4;
+  });
+  // The status says that not all is sealed; the replica that took a key takes sealed frames only.
+  EXPECT_FALSE(pipeline_->status().sealing.has_value());
+  EXPECT_EQ(Metric(0, "salius_replica_sealed"), 1);
+  EXPECT_EQ(Metric(0, "salius_replica_drops_total", "unsealed"), 0);
+  EXPECT_EQ(Metric(1, "salius_replica_sealed"), 0);
+  EXPECT_EQ(Metric(1, "salius_replica_drops_total", "corrupt_frame"), 0);
+  ASSERT_TRUE(pipeline_->Stop().ok());
 }
 
 }  // namespace

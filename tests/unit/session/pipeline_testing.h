@@ -107,7 +107,7 @@ class PipelineTest : public testing::Test {
                             StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName,
                                             config_.volume, nullptr));
     StreamOptions options;
-    options.insecure = true;  // replicas on loopback, by TCP
+    options.insecure = insecure_;
     options.config = config_;
     options.session_name = "test";
     options.spin_ns = spin_ns_;
@@ -141,6 +141,7 @@ class PipelineTest : public testing::Test {
   bool output_triggered_ = false;
   int64_t spin_ns_ = 0;
   ChannelLayer channel_layer_;
+  bool insecure_ = true;  // control calls to replicas on loopback go by TCP
   bool sealed_ = false;
   int64_t key_rotation_ns_ = 0;
   VolumeDir dir_;

@@ -219,6 +219,33 @@ TEST_F(SealedChannelTest, FrameForSeveralDestinationsIsSealedOnce) {
   EXPECT_EQ(std::set<std::string>(sent.begin(), sent.end()).size(), 3u);
 }
 
+TEST_F(SealedChannelTest, PlainDatagramIsSentAsItIs) {
+  const std::string frame = Frame(700);
+  const iovec part{const_cast<char*>(frame.data()), frame.size()};
+  const std::unique_ptr<UdpSocket> other = Socket();
+  const SocketAddress second = *other->local();
+  OutDatagram sealed{&to, absl::MakeConstSpan(&part, 1)};
+  OutDatagram plain{&second, absl::MakeConstSpan(&part, 1)};
+  plain.plain = true;
+  const OutDatagram batch[] = {sealed, plain, sealed, plain};
+  EXPECT_EQ(out->Send(batch), 4u);
+  ASSERT_EQ(wire->sent.size(), 4u);
+  for (const size_t i : {0, 2}) EXPECT_EQ(wire->sent[i].size(), frame.size() + out->overhead());
+  for (const size_t i : {1, 3}) EXPECT_EQ(wire->sent[i], frame);
+}
+
+TEST_F(SealedChannelTest, PlainFramesAreAcceptedWhereAllAreAllowed) {
+  in_ring.AllowAllPlain();
+  SendRaw(Frame(10));
+  InBatch batch(kMessages, 65536);
+  const auto got = in->Receive(batch, true);
+  ASSERT_TRUE(got.ok() && *got == 1);
+  EXPECT_EQ(std::string(batch[0].bytes.begin(), batch[0].bytes.end()), Frame(10));
+  EXPECT_EQ(batch[0].key_id, 0u) << "its receiver can tell";
+  EXPECT_EQ(in_ring.refused(SealRefusal::kUnsealed), 0u);
+  ExpectRefused(Sealed(Frame(10), kKeyId, SealKey{5}), SealRefusal::kWrongTag);
+}
+
 TEST_F(SealedChannelTest, ReplayedDatagramIsRefused) {
   Send({Frame(10)});
   EXPECT_EQ(Receive(1).size(), 1u);
