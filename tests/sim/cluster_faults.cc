@@ -8,6 +8,7 @@
 #include "log/state_file.h"
 #include "proto/frame.h"
 #include "storage/backing.h"
+#include "tests/sim/cluster_seat.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace salius::sim {
@@ -272,6 +273,7 @@ void ClusterSim::ZombieActs() {
     }
   }
   zombie_->Tick();
+  zombie_seat_->RefreshKeys();
   if (!fenced) RunEvents(now_ + static_cast<int64_t>(random_.Below(2 * kMs)));
 }
 

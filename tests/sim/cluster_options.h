@@ -23,6 +23,12 @@ struct ClusterOptions {
   double loss = 0.04, duplicate = 0.04, late = 0.03, corrupt = 0.02;
   // The delay of a datagram: the least, and the most that is added. Later datagrams may overtake.
   uint64_t least_delay_us = 20, jitter_us = 400;
+  // ---- sealed lifetimes
+  double sealed = 0.5;           // per lifetime
+  double key_changes = 0.7;      // per sealed lifetime: keys change, at an interval in this range
+  uint64_t key_least_ms = 5, key_most_ms = 400;
+  double lost_key_answer = 0.1;  // per key that a replica is given
+  double attack = 0.4;           // per step: the attacker sends something
   // ---- per step and replica
   double partition = 0.004;   // in both directions, or in one
   double restart = 0.002;     // the process, with its memory

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "storage/backing.h"
+#include "tests/sim/cluster_seat.h"
 
 namespace salius::sim {
 namespace {
@@ -48,124 +49,6 @@ std::shared_ptr<const Disk::Image> NewVolume(Disk& disk, const VolumeConfig& con
 
 }  // namespace
 
-// A primary's place in the cluster. Once it is cleared, none of that primary's events happens any
-// more.
-class ClusterSim::Seat : public World, public std::enable_shared_from_this<Seat> {
- public:
-  explicit Seat(ClusterSim& sim) : sim_(sim) {}
-  void Clear() { taken_ = false; }
-  void Sit(Primary* primary) { primary_ = primary; }
-
-  int64_t now() const override { return sim_.PrimaryClock(); }
-  void At(int64_t delay, std::function<void()> what) override {
-    sim_.At(delay, [self = shared_from_this(), what = std::move(what)] {
-      if (self->taken_) what();
-    });
-  }
-  int64_t DiskTime() override {
-    if (sim_.Fault("slow disk", sim_.options_.slow_disk)) {
-      return static_cast<int64_t>(50 + sim_.random_.Below(2000)) * kMs;
-    }
-    return static_cast<int64_t>(200 + sim_.random_.Below(8000)) * kUs;
-  }
-  DiskTrouble JobTrouble() override {
-    if (sim_.now_ < sim_.full_until_ &&
-        sim_.Fault("no room in the volume's files", sim_.options_.full_job)) {
-      return DiskTrouble::kFull;
-    }
-    if (sim_.Fault("disk write error", sim_.options_.write_error)) return DiskTrouble::kWriteFails;
-    if (sim_.Fault("disk error", sim_.options_.disk_error)) return DiskTrouble::kSyncFails;
-    return DiskTrouble::kNone;
-  }
-  bool SyncFails() override { return sim_.Fault("sync error", sim_.options_.disk_error); }
-  bool ApplyFails() override {
-    return sim_.Fault("EIO when a record is applied", sim_.options_.apply_error);
-  }
-  bool WriteBackFails() override {
-    return sim_.Fault("write-back error that others hear of", sim_.options_.write_back);
-  }
-  bool LastSyncFails() override { return sim_.Fault("last sync error", sim_.options_.last_sync); }
-  bool NoRoomFor(const RecordHeader& header) override {
-    if (sim_.now_ >= sim_.full_until_) return false;
-    switch (header.op) {
-      case Op::kCreate:
-      case Op::kLink:
-      case Op::kRename:
-        return sim_.Fault("no room for a name", sim_.options_.full_name);
-      case Op::kWrite:
-        return sim_.Fault("no room for data", sim_.options_.full_data);
-      default:
-        return false;
-    }
-  }
-  Random& random() override { return sim_.random_; }
-  uint64_t Realtime() override {
-    return static_cast<uint64_t>(std::max<int64_t>(sim_.now_ + sim_.realtime_offset_, 0));
-  }
-  void SendToReplica(int replica, std::string datagram) override {
-    ClusterSim& sim = sim_;
-    sim.Deliver(sim.replicas_[replica]->deaf_until, std::move(datagram),
-                [self = shared_from_this(), replica](const std::string& bytes) {
-                  self->Arrives(replica, bytes);
-                });
-  }
-  void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) override {
-    At(static_cast<int64_t>(sim_.random_.Below(5 * kMs)), [this, replica, epoch, session, base] {
-      const auto opened = sim_.OpenAt(replica, epoch, session, base);
-      At(static_cast<int64_t>(sim_.random_.Below(2 * kMs)), [this, replica, base, opened] {
-        sim_.Say("replica %d opened: %s", replica,
-                 opened.ok() ? "yes" : std::string(opened.status().message()).c_str());
-        primary_->OnOpened(replica, base, opened);
-        if (opened.ok() && primary_ == sim_.primary_.get()) {
-          sim_.last_acks_[replica] = {.incarnation = opened->incarnation,
-                                      .opened_ns = sim_.PrimaryClock()};
-        }
-      });
-    });
-  }
-
- private:
-  void Arrives(int replica, const std::string& datagram, bool late = false) {
-    ReplicaHost& host = *sim_.replicas_[replica];
-    if (sim_.now_ < host.stuck_until) {
-      // The datagram waits in the socket's buffer.
-      sim_.At(host.stuck_until - sim_.now_,
-              [self = shared_from_this(), replica, datagram] { self->Arrives(replica, datagram); });
-      return;
-    }
-    if (sim_.now_ < host.slow_until && !late) {
-      sim_.At(static_cast<int64_t>(sim_.random_.Below(static_cast<uint64_t>(host.slowness))),
-              [self = shared_from_this(), replica, datagram] {
-                self->Arrives(replica, datagram, true);
-              });
-      return;
-    }
-    const uint64_t full = host.times_full();
-    std::string answer = host.OnDatagram(sim_.now_, datagram);
-    sim_.outcome_.memories_full += host.times_full() - full;
-    if (answer.empty()) return;
-    sim_.Deliver(host.mute_until, std::move(answer),
-                 [self = shared_from_this(), replica](const std::string& bytes) {
-                   if (self->taken_) self->Hears(replica, bytes);
-                 });
-  }
-
-  void Hears(int replica, const std::string& datagram) {
-    const bool session = primary_ == sim_.primary_.get();
-    const bool must_notice = session && sim_.AckGoesBack(replica, datagram);
-    primary_->OnDatagram(replica, datagram);
-    const Replicator& core = primary_->core();
-    if (must_notice && core.failure().ok() &&
-        core.replica(replica, now()).incarnation == sim_.last_acks_[replica].incarnation) {
-      sim_.Break(absl::StrCat("I5: replica ", replica, " names less than it did, and counts"));
-    }
-  }
-
-  ClusterSim& sim_;
-  Primary* primary_ = nullptr;
-  bool taken_ = true;
-};
-
 void ClusterSim::AfterDiskTime(std::function<void()> what) {
   seat_->At(seat_->DiskTime(), [this, seat = seat_.get(), what = std::move(what)] {
     if (seat_.get() == seat) what();
@@ -179,6 +62,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
       put_back_random_(seed * 0x9E3779B97F4A7C15ull + 1),
       later_random_(~seed),
       last_random_(seed * 0x9E3779B97F4A7C15ull + 2),
+      seal_random_(seed * 0x9E3779B97F4A7C15ull + 3),
       trace_(std::move(trace)),
       without_(without),
       config_(MakeConfig(random_)),
@@ -204,8 +88,10 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
                        1000 * kMs;
     Count("abandon-after");
   }
+  DrawSealing();
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
-    replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns));
+    replicas_.push_back(
+        std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns, judge_.get()));
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
     if (drift) replicas_.back()->rate = DrawRate();
   }
@@ -283,7 +169,8 @@ void ClusterSim::Deliver(int64_t cut_off_until, std::string bytes,
   }
 }
 
-absl::StatusOr<Opening> ClusterSim::OpenAt(int replica, Epoch epoch, uint64_t session, Seq base) {
+absl::StatusOr<Opening> ClusterSim::OpenAt(int replica, Epoch epoch, uint64_t session, Seq base,
+                                           const KeyOffer* offer) {
   ReplicaHost& host = *replicas_[replica];
   if (!host.Reachable(now_) || now_ < host.stuck_until ||
       Fault("open fails", options_.open_fails)) {
@@ -298,7 +185,7 @@ absl::StatusOr<Opening> ClusterSim::OpenAt(int replica, Epoch epoch, uint64_t se
   params.k = config_.k;
   // Two segments instead of all three.
   params.memory_bytes = huge_ && Fault("small grant", options_.small_grant) ? 4096 : 700 << 10;
-  const auto opened = host.Open(now_, params);
+  const auto opened = host.Open(now_, params, offer);
   if (!host.broken_promise().empty()) {
     Break(absl::StrCat("I4: replica ", replica, " ", host.broken_promise()));
   }
@@ -357,6 +244,7 @@ void ClusterSim::Step(bool faults) {
     }
   }
   ZombieActs();
+  Attack();
   int64_t pause = static_cast<int64_t>(random_.Below(3 * kMs));
   if (random_.Chance(0.05)) pause = static_cast<int64_t>(random_.Below(400 * kMs));
   const int64_t until = now_ + pause;
@@ -368,6 +256,7 @@ void ClusterSim::Step(bool faults) {
     const auto tick = now_ + static_cast<int64_t>(std::min(wait, most));
     RunEvents(std::min(until, std::max(tick, now_ + kMs / 2)));
     primary_->Tick();
+    seat_->RefreshKeys();
     TickReplicas();
   }
   if (primary_->apply_failed() && primary_->core().failure().ok()) {
@@ -376,6 +265,7 @@ void ClusterSim::Step(bool faults) {
   if (primary_->notified_too_early()) Break("I1: a caller returned before its record was durable");
   acked_ = std::max(acked_, primary_->core().durable());
   CheckZombie();
+  if (judge_ != nullptr && !judge_->broken().empty()) Break("keys: " + judge_->broken());
 }
 
 bool ClusterSim::AllServed(bool alone) const {

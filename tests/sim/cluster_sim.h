@@ -20,6 +20,9 @@
 //   I7  cut off and run again, recovery reaches the same T and tree
 //   I8  nothing that failed is acknowledged
 //
+// In half of the lifetimes datagrams are sealed (tests/sim/sealed_ends.h), keys change, and an
+// attacker who hears all of them, but has no key, replays, damages and forges some.
+//
 // Threads: one.
 #pragma once
 
@@ -44,6 +47,7 @@
 #include "tests/sim/outcome.h"
 #include "tests/sim/primary.h"
 #include "tests/sim/replica_host.h"
+#include "tests/sim/sealed_ends.h"
 
 namespace salius::sim {
 
@@ -125,6 +129,27 @@ class ClusterSim {
   int64_t PrimaryClock() const {
     return static_cast<int64_t>(static_cast<double>(now_) * primary_rate_);
   }
+  // cluster_attacker.cc: sealed lifetimes.
+  struct Overheard {
+    int replica = 0;
+    bool to_replica = false;
+    std::string bytes;
+    std::function<void(const std::string&)> arrives;
+  };
+  void DrawSealing();
+  bool SealFault(const char* what, double chance) {
+    return faults_ && seal_random_.Chance(chance) && Happens(what);
+  }
+  // Gives a key to a replica, whose session is open. I5: the answer names no loss where there is
+  // none.
+  absl::StatusOr<Opening> GiveKeyAt(int replica, const Primary& primary, const KeyOffer& offer);
+  // Lets the attacker keep a datagram.
+  void Overhear(int replica, bool to_replica, const std::string& bytes,
+                const std::function<void(const std::string&)>& arrives);
+  void Attack();
+  void Inject(const Overheard& to, std::string bytes);
+  std::string Forged(const Overheard& like);
+  std::string ForgedFrame(const Overheard& like);
   // cluster_workload.cc
   void DrawClients();
   std::string AnyName();
@@ -164,7 +189,9 @@ class ClusterSim {
   uint32_t LostSince(Seq seq) const;
   void Deliver(int64_t cut_off_until, std::string bytes,
                std::function<void(const std::string&)> arrives);
-  absl::StatusOr<Opening> OpenAt(int replica, Epoch epoch, uint64_t session, Seq base);
+  // `offer` (may be null): a key for the session's datagrams.
+  absl::StatusOr<Opening> OpenAt(int replica, Epoch epoch, uint64_t session, Seq base,
+                                 const KeyOffer* offer);
   bool StartSession();
   void Heal();
   // Returns whether no client waits any more and the mode is replicated; with `alone`, whether
@@ -205,6 +232,7 @@ class ClusterSim {
   Random put_back_random_;
   Random later_random_;  // for faults that were added later: random_ draws the same for old seeds
   Random last_random_;   // for LastLosses
+  Random seal_random_;   // for sealed lifetimes
   std::function<void(std::string)> trace_;
   const std::set<uint64_t>* const without_;
   int64_t now_ = 1'000'000'000;
@@ -221,6 +249,9 @@ class ClusterSim {
   double plain_ = 1;
   int64_t full_until_ = 0;  // until then the disk is full
 
+  std::unique_ptr<SealJudge> judge_;  // null: datagrams are plain
+  int64_t key_rotation_ns_ = 0;       // 0: keys do not change
+  std::vector<Overheard> overheard_;
   VolumeConfig config_;
   Disk disk_;
   FsModel fs_;

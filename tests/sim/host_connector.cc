@@ -50,7 +50,7 @@ class HostConnector::Client : public recovery::ReplicaClient {
   }
   absl::Status Drop(const VolumeId& volume, Epoch epoch, uint64_t) override {
     SALIUS_RETURN_IF_ERROR(Reach());
-    return acceptor().DropVolume(volume, epoch).status();
+    return host().Drop(volume, epoch);
   }
   void CancelCall() override {}
   void Cancel() override {}

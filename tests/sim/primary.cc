@@ -152,9 +152,11 @@ void Primary::Send(const SendJob& job) {
   }
   Packer packer;
   packer.Pack(job.header, records, kDatagramBytes);
+  std::vector<std::string> datagrams;
+  for (size_t i = 0; i < packer.size(); ++i) datagrams.push_back(world_.Seal(Joined(packer[i])));
   for (int replica = 0; replica < static_cast<int>(config_.replicas.size()); ++replica) {
     if ((job.targets >> replica & 1) == 0) continue;
-    for (size_t i = 0; i < packer.size(); ++i) world_.SendToReplica(replica, Joined(packer[i]));
+    for (const std::string& datagram : datagrams) world_.SendToReplica(replica, datagram);
   }
 }
 

@@ -47,6 +47,8 @@ class World {
   virtual bool WriteBackFails() = 0;  // before it dies, and another process gets the error
   // Returns whether there is no room to apply this record.
   virtual bool NoRoomFor(const RecordHeader& header) = 0;
+  // Returns the datagram of a frame: sealed once for all replicas.
+  virtual std::string Seal(std::string frame) = 0;
   virtual void SendToReplica(int replica, std::string datagram) = 0;
   virtual void OpenSession(int replica, Epoch epoch, uint64_t session, Seq base) = 0;
   virtual uint64_t Realtime() = 0;
@@ -65,6 +67,8 @@ class Primary {
   Seq Issue(const RecordHeader& draft, std::string body, SendWhen when = SendWhen::kNow);
   void OnDatagram(int replica, std::string_view datagram);
   void OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened);
+  // Takes notice that a replica has lost the session's memory.
+  void OnWentBack(int replica) { Feed(input::WentBack{replica}); }
   void Tick();
   // Ends the process at one of these moments: between applying records and noting it; in a running
   // sync, whose failure it does not learn; or after the kernel reported a failed write-back to

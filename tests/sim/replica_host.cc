@@ -33,8 +33,8 @@ ReplicaHost::Block::Block() {
 
 ReplicaHost::Block::~Block() { FreeBlocks().push_back(std::move(bytes)); }
 
-ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns)
-    : abandon_after_(abandon_after_ns), random_(seed) {
+ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge)
+    : abandon_after_(abandon_after_ns), judge_(judge), random_(seed) {
   LoseMemory(0, false);
 }
 
@@ -82,18 +82,35 @@ void ReplicaHost::RestartProcess(int64_t now) {
   keeper_ = std::make_unique<PromiseKeeper>(
       promises_, loaded->file.store, [this](uint64_t known) { return acceptor_->Promises(known); });
   SALIUS_CHECK_OK(keeper_->Begin(arena_->incarnation(), arena_->process_starts()));
+  if (judge_ != nullptr) seal_ = std::make_unique<ReplicaSeal>(*judge_);
   NoteLife(now);
 }
 
-absl::StatusOr<Opening> ReplicaHost::Open(int64_t now, const SessionParams& params) {
+absl::StatusOr<Opening> ReplicaHost::Open(int64_t now, const SessionParams& params,
+                                          const KeyOffer* offer) {
   SALIUS_ASSIGN_OR_RETURN(const uint64_t granted, acceptor_->OpenSession(Clock(now), params));
   SALIUS_RETURN_IF_ERROR(keeper_->Keep());
   if (params.epoch < promised_) {
     broken_promise_ = absl::StrCat("opens a session of epoch ", params.epoch,
                                    " though it had promised ", promised_, " to a recovery");
   }
-  Opened(now, params.epoch, params.base);
-  return Opening{acceptor_->incarnation(), keeper_->id(), granted};
+  Opening opening{acceptor_->incarnation(), keeper_->id(), granted};
+  if (offer != nullptr) {
+    SALIUS_ASSIGN_OR_RETURN(opening.ack_key,
+                            seal_->Take({params.volume, params.epoch, params.session}, *offer));
+  }
+  if (params.existing_only) {
+    NoteLife(now);
+  } else {
+    Opened(now, params.epoch, params.base);
+  }
+  return opening;
+}
+
+absl::Status ReplicaHost::Drop(const VolumeId& volume, Epoch epoch) {
+  SALIUS_RETURN_IF_ERROR(acceptor_->DropVolume(volume, epoch).status());
+  if (seal_ != nullptr) seal_->Drop(volume);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Acceptor::FenceResult> ReplicaHost::Fence(const VolumeId& volume, Epoch epoch,
@@ -127,6 +144,14 @@ std::string ReplicaHost::Tick(int64_t now) {
 }
 
 std::string ReplicaHost::OnDatagram(int64_t now, std::string_view datagram) {
+  if (seal_ == nullptr) return OnFrame(now, datagram);
+  const ReplicaSeal::Arrived arrived = seal_->Open(Clock(now), datagram);
+  if (arrived.frame.empty()) return arrived.notice;
+  const std::string answer = OnFrame(now, arrived.frame);
+  return answer.empty() ? answer : seal_->Seal(arrived.key_id, answer);
+}
+
+std::string ReplicaHost::OnFrame(int64_t now, std::string_view datagram) {
   const auto header = DecodeFrameHeader(AsBytes(datagram));
   if (!header.ok()) {
     acceptor_->CountDrop(Drop::kCorruptFrame);

@@ -14,6 +14,7 @@
 #include "common/random.h"
 #include "replica/acceptor.h"
 #include "replica/promise_keeper.h"
+#include "tests/sim/sealed_ends.h"
 #include "tests/unit/replica/memory_promises.h"
 
 namespace salius::sim {
@@ -23,12 +24,14 @@ struct Opening {
   Incarnation incarnation = 0;
   StoreId store = 0;
   uint64_t free_bytes = 0;
+  SealKey ack_key{};  // of a key that was offered
 };
 
 class ReplicaHost {
  public:
-  // `abandon_after_ns`: the administrator's --abandon-after; 0: never.
-  ReplicaHost(uint64_t seed, int64_t abandon_after_ns);
+  // `abandon_after_ns`: the administrator's --abandon-after; 0: never. `judge`: of its sealed
+  // datagrams, and outlives it; null: they are plain.
+  ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge = nullptr);
 
   // Starts the host again, without its memory; `promises_too`: on a new disk.
   void LoseMemory(int64_t now, bool promises_too);
@@ -45,8 +48,11 @@ class ReplicaHost {
   Acceptor& acceptor() { return *acceptor_; }
   // Open a session or fence, as replica/control_service.cc does: nothing is answered before it is
   // kept.
-  absl::StatusOr<Opening> Open(int64_t now, const SessionParams& params);
+  // `offer` (may be null): a key for the session's datagrams.
+  absl::StatusOr<Opening> Open(int64_t now, const SessionParams& params,
+                               const KeyOffer* offer = nullptr);
   absl::StatusOr<Acceptor::FenceResult> Fence(const VolumeId& volume, Epoch epoch, uint64_t token);
+  absl::Status Drop(const VolumeId& volume, Epoch epoch);
   // Returns the act by which it broke a promise (I4); empty when there is none.
   const std::string& broken_promise() const { return broken_promise_; }
   // Does the work that its process does four times a second; call it often. Returns an error text
@@ -80,6 +86,7 @@ class ReplicaHost {
 
  private:
   void Opened(int64_t now, Epoch epoch, Seq base);  // notes a new session
+  std::string OnFrame(int64_t now, std::string_view frame);  // returns the answer's frame
   // Blocks are reused between lifetimes: the content from an earlier one must not matter.
   struct Block {
     Block();
@@ -89,6 +96,7 @@ class ReplicaHost {
   absl::Span<uint8_t> memory() { return {block_.bytes.get(), kMinArenaBytes}; }
 
   const int64_t abandon_after_;
+  SealJudge* const judge_;
   Block block_;
   std::unique_ptr<Block> copy_;
   Random random_;
@@ -98,6 +106,7 @@ class ReplicaHost {
   std::optional<Arena> arena_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<PromiseKeeper> keeper_;
+  std::unique_ptr<ReplicaSeal> seal_;  // of its process; null: plain
   int64_t life_ = 0, next_tick_ = 0;  // of its own clock
   static constexpr Seq kAll = UINT64_MAX;
   Epoch epoch_ = 0;  // of the last session
