@@ -347,7 +347,11 @@ void DirectSim::Sync(Program& program, SimFile& file) {
   if (result != 0 && handle.tracked() && window_.file(handle.index).failed.load() != 0) {
     file.failed = true;
   }
-  if (early) covered.clear();
+  if (early) {
+    // It covers what was in the page cache, also of processes that died in a call.
+    if (result == 0) Finish(file, ~0u, covered.front().marks);
+    covered.clear();
+  }
   Synced(result, covered, before, was_dead, real_syncs, file_syncs, /*all=*/false);
 }
 
