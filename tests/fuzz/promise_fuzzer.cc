@@ -21,13 +21,5 @@ void Try(const std::string& bytes) {
 }  // namespace salius
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace salius;  // NOLINT: the function has to be outside
-  std::string bytes(reinterpret_cast<const char*>(data), size);
-  Try(bytes);
-  // Chance never finds a checksum.
-  if (size < kPromiseFileHeaderBytes) return 0;
-  const uint32_t crc = Crc32cExtend(Crc32c(AsBytes(bytes).first(12)), AsBytes(bytes).subspan(16));
-  StoreU32(MutableBytes(bytes) + 12, crc);
-  Try(bytes);
-  return 0;
+  return salius::TryReplicaFile(data, size, salius::kPromiseFileHeaderBytes, salius::Try);
 }
