@@ -23,6 +23,8 @@ void ClusterSim::DrawSealing() {
   if (!seal_random_.Chance(options_.sealed)) return;
   Count("datagrams sealed");
   judge_ = std::make_unique<SealJudge>();
+  plain_too_ = seal_random_.Chance(options_.plain_too);
+  if (plain_too_) Count("replicas that open plain frames too");
   if (!seal_random_.Chance(options_.key_changes)) return;
   Count("keys that change");
   key_rotation_ns_ = seal_random_.Between(static_cast<int64_t>(options_.key_least_ms),
@@ -43,6 +45,7 @@ absl::StatusOr<Opening> ClusterSim::GiveKeyAt(int replica, const Primary& primar
   params.session = primary.session();
   params.base = primary.core().base(replica);
   params.existing_only = true;
+  params.sealed = true;
   const Inventory held = host.acceptor().GetInventory(host.Clock(now_), config_.volume);
   const auto given = host.Open(now_, params, &offer);
   if (absl::IsNotFound(given.status()) && held.known && held.epoch == primary.epoch()) {

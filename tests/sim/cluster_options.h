@@ -25,6 +25,7 @@ struct ClusterOptions {
   uint64_t least_delay_us = 20, jitter_us = 400;
   // ---- sealed lifetimes
   double sealed = 0.5;           // per lifetime
+  double plain_too = 0.5;        // per sealed lifetime: replicas open plain frames, too
   double key_changes = 0.7;      // per sealed lifetime: keys change, at an interval in this range
   uint64_t key_least_ms = 5, key_most_ms = 400;
   double lost_key_answer = 0.1;  // per key that a replica is given

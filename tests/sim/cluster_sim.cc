@@ -91,7 +91,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
   DrawSealing();
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(
-        std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns, judge_.get()));
+        std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns, judge_.get(), plain_too_));
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
     if (drift) replicas_.back()->rate = DrawRate();
   }
@@ -183,6 +183,7 @@ absl::StatusOr<Opening> ClusterSim::OpenAt(int replica, Epoch epoch, uint64_t se
   params.base = base;
   params.tau_ms = config_.tau_ms;
   params.k = config_.k;
+  params.sealed = offer != nullptr;
   // Two segments instead of all three.
   params.memory_bytes = huge_ && Fault("small grant", options_.small_grant) ? 4096 : 700 << 10;
   const auto opened = host.Open(now_, params, offer);

@@ -250,6 +250,7 @@ class ClusterSim {
   int64_t full_until_ = 0;  // until then the disk is full
 
   std::unique_ptr<SealJudge> judge_;  // null: datagrams are plain
+  bool plain_too_ = false;            // replicas open plain frames, too
   int64_t key_rotation_ns_ = 0;       // 0: keys do not change
   std::vector<Overheard> overheard_;
   VolumeConfig config_;

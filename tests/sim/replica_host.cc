@@ -33,8 +33,8 @@ ReplicaHost::Block::Block() {
 
 ReplicaHost::Block::~Block() { FreeBlocks().push_back(std::move(bytes)); }
 
-ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge)
-    : abandon_after_(abandon_after_ns), judge_(judge), random_(seed) {
+ReplicaHost::ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge, bool plain_too)
+    : abandon_after_(abandon_after_ns), judge_(judge), plain_too_(plain_too), random_(seed) {
   LoseMemory(0, false);
 }
 
@@ -82,7 +82,7 @@ void ReplicaHost::RestartProcess(int64_t now) {
   keeper_ = std::make_unique<PromiseKeeper>(
       promises_, loaded->file.store, [this](uint64_t known) { return acceptor_->Promises(known); });
   SALIUS_CHECK_OK(keeper_->Begin(arena_->incarnation(), arena_->process_starts()));
-  if (judge_ != nullptr) seal_ = std::make_unique<ReplicaSeal>(*judge_);
+  if (judge_ != nullptr) seal_ = std::make_unique<ReplicaSeal>(*judge_, plain_too_);
   NoteLife(now);
 }
 
@@ -144,21 +144,21 @@ std::string ReplicaHost::Tick(int64_t now) {
 }
 
 std::string ReplicaHost::OnDatagram(int64_t now, std::string_view datagram) {
-  if (seal_ == nullptr) return OnFrame(now, datagram);
+  if (seal_ == nullptr) return OnFrame(now, datagram, /*sealed=*/false);
   const ReplicaSeal::Arrived arrived = seal_->Open(Clock(now), datagram);
   if (arrived.frame.empty()) return arrived.notice;
-  const std::string answer = OnFrame(now, arrived.frame);
-  return answer.empty() ? answer : seal_->Seal(arrived.key_id, answer);
+  std::string answer = OnFrame(now, arrived.frame, arrived.key_id != 0);
+  return answer.empty() ? answer : seal_->Seal(arrived.key_id, std::move(answer));
 }
 
-std::string ReplicaHost::OnFrame(int64_t now, std::string_view datagram) {
+std::string ReplicaHost::OnFrame(int64_t now, std::string_view datagram, bool sealed) {
   const auto header = DecodeFrameHeader(AsBytes(datagram));
   if (!header.ok()) {
     acceptor_->CountDrop(Drop::kCorruptFrame);
     return "";
   }
   const Acceptor::FrameResult result =
-      acceptor_->OnFrame(Clock(now), *header, AsBytes(datagram).subspan(kFrameHeaderBytes));
+      acceptor_->OnFrame(Clock(now), *header, AsBytes(datagram).subspan(kFrameHeaderBytes), sealed);
   if (result.standing == Acceptor::Standing::kCurrent) NoteLife(now);
   if (!result.reply) return "";
   const AckPayload ack =

@@ -30,8 +30,9 @@ struct Opening {
 class ReplicaHost {
  public:
   // `abandon_after_ns`: the administrator's --abandon-after; 0: never. `judge`: of its sealed
-  // datagrams, and outlives it; null: they are plain.
-  ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge = nullptr);
+  // datagrams, and outlives it; null: they are plain. `plain_too`: as of ReplicaSeal.
+  ReplicaHost(uint64_t seed, int64_t abandon_after_ns, SealJudge* judge = nullptr,
+              bool plain_too = false);
 
   // Starts the host again, without its memory; `promises_too`: on a new disk.
   void LoseMemory(int64_t now, bool promises_too);
@@ -86,7 +87,8 @@ class ReplicaHost {
 
  private:
   void Opened(int64_t now, Epoch epoch, Seq base);  // notes a new session
-  std::string OnFrame(int64_t now, std::string_view frame);  // returns the answer's frame
+  // Returns the answer's frame. `sealed`: it came sealed.
+  std::string OnFrame(int64_t now, std::string_view frame, bool sealed);
   // Blocks are reused between lifetimes: the content from an earlier one must not matter.
   struct Block {
     Block();
@@ -97,6 +99,7 @@ class ReplicaHost {
 
   const int64_t abandon_after_;
   SealJudge* const judge_;
+  const bool plain_too_;
   Block block_;
   std::unique_ptr<Block> copy_;
   Random random_;

@@ -70,7 +70,7 @@ std::string SealedEnd::Seal(uint32_t key_id, std::string_view frame) {
 SealRefusal SealedEnd::Open(std::string& datagram, KeyRing::Opened* opened) {
   const std::string arrived = datagram;
   const SealRefusal refusal = ring_.Open(absl::MakeSpan(Bytes(datagram), datagram.size()), opened);
-  if (refusal == SealRefusal::kNone && !opened->frame.empty()) {
+  if (refusal == SealRefusal::kNone && opened->prefix.key_id != 0 && !opened->frame.empty()) {
     judge_.Accepted(arrived, SessionOf(opened->frame.data()).epoch, newest_, accepted_);
   }
   return refusal;

@@ -79,21 +79,27 @@ class SealedEnd {
 // The keys of one process of a replica.
 class ReplicaSeal {
  public:
-  explicit ReplicaSeal(SealJudge& judge) : end_(judge) {}
+  // `plain_too`: as on one host without keys, plain frames are opened too, and the acceptor refuses
+  // those of sealed sessions.
+  ReplicaSeal(SealJudge& judge, bool plain_too) : end_(judge) {
+    if (plain_too) end_.ring().AllowAllPlain();
+  }
 
   // As SessionKeys.
   absl::StatusOr<SealKey> Take(const FrameSession& session, const KeyOffer& offer);
   void Drop(const VolumeId& volume) { keys_.Drop(volume); }
 
   struct Arrived {
-    std::string frame;   // empty: refused
-    std::string notice;  // to be sent back; empty: none
-    uint32_t key_id = 0;
+    std::string frame;    // empty: refused
+    std::string notice;   // to be sent back; empty: none
+    uint32_t key_id = 0;  // 0: it came plain
   };
   // Opens a datagram that arrives at `now` of the replica's clock.
   Arrived Open(int64_t now, std::string_view datagram);
   // Returns the datagram of an answer to one under the key of this id.
-  std::string Seal(uint32_t key_id, std::string_view frame) { return end_.Seal(key_id, frame); }
+  std::string Seal(uint32_t key_id, std::string frame) {
+    return key_id == 0 ? frame : end_.Seal(key_id, frame);
+  }
 
  private:
   SealedEnd end_;
