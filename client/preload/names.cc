@@ -5,11 +5,14 @@
 // name for a file that was written, and a new file is uncovered from its beginning. fsync(2) of a
 // directory is the kernel's.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 
 #include "client/preload/export.h"
+#include "client/preload/gating.h"
 #include "client/preload/library.h"
+#include "client/preload/look.h"
 #include "client/preload/real_calls.h"
 
 namespace salius::preload {
@@ -21,6 +24,16 @@ using direct::Reason;
 int Changed(int result, int directory, const char* path, bool nofollow, Reason reason) {
   if (result == 0) library.UncoverPath(directory, path, nofollow, reason);
   return result;
+}
+
+// Changes attributes of the file behind `fd`. On a mount the daemon sees the change, and it is no
+// output: the call needs no look of the supervisor.
+template <typename Plain, typename... Arguments>
+int OnDescriptor(int fd, Plain plain, long number, Arguments... arguments) {
+  Seen seen;
+  const bool of_mount =
+      gating.on() && LookAt(fd, &seen) && library.files().IsMount(seen.device);
+  return of_mount ? static_cast<int>(Returned(Raw(number, fd, arguments...))) : plain();
 }
 
 int Attributes(int fd, int result) {
@@ -38,6 +51,7 @@ int Attributes(int fd, int result) {
 using salius::direct::Reason;
 using salius::preload::Attributes;
 using salius::preload::Changed;
+using salius::preload::OnDescriptor;
 using salius::preload::real_calls;
 
 SALIUS_INTERPOSE(int, rename, const char* from, const char* to) {
@@ -66,17 +80,30 @@ SALIUS_INTERPOSE(int, linkat, int from_directory, const char* from, int to_direc
 }
 
 SALIUS_INTERPOSE(int, fchmod, int fd, mode_t mode) {
-  return Attributes(fd, real_calls.fchmod(fd, mode));
+  return Attributes(
+      fd, OnDescriptor(fd, [&] { return real_calls.fchmod(fd, mode); }, SYS_fchmod, mode));
 }
 SALIUS_INTERPOSE(int, fchown, int fd, uid_t user, gid_t group) {
-  return Attributes(fd, real_calls.fchown(fd, user, group));
+  return Attributes(fd, OnDescriptor(
+                            fd, [&] { return real_calls.fchown(fd, user, group); }, SYS_fchown,
+                            user, group));
 }
 SALIUS_INTERPOSE(int, fsetxattr, int fd, const char* name, const void* value, size_t size,
                  int flags) {
-  return Attributes(fd, real_calls.fsetxattr(fd, name, value, size, flags));
+  return Attributes(fd, OnDescriptor(
+                            fd, [&] { return real_calls.fsetxattr(fd, name, value, size, flags); },
+                            SYS_fsetxattr, name, value, size, flags));
 }
 SALIUS_INTERPOSE(int, fremovexattr, int fd, const char* name) {
-  return Attributes(fd, real_calls.fremovexattr(fd, name));
+  return Attributes(fd, OnDescriptor(
+                            fd, [&] { return real_calls.fremovexattr(fd, name); },
+                            SYS_fremovexattr, name));
+}
+// Times alone uncover no file: a write changes them too.
+SALIUS_INTERPOSE(int, futimens, int fd, const struct timespec* times) {
+  if (fd < 0) return real_calls.futimens(fd, times);  // AT_FDCWD has a meaning to the kernel
+  return OnDescriptor(fd, [&] { return real_calls.futimens(fd, times); }, SYS_utimensat, nullptr,
+                      times, 0);
 }
 SALIUS_INTERPOSE(int, chmod, const char* path, mode_t mode) {
   return Changed(real_calls.chmod(path, mode), AT_FDCWD, path, false, Reason::kAttributes);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <cstdio>
@@ -88,6 +89,7 @@ namespace salius::preload {
   X(linkat, int, (int, const char*, int, const char*, int))                            \
   X(fchmod, int, (int, mode_t))                                                        \
   X(fchown, int, (int, uid_t, gid_t))                                                  \
+  X(futimens, int, (int, const timespec*))                                             \
   X(fsetxattr, int, (int, const char*, const void*, size_t, int))                      \
   X(fremovexattr, int, (int, const char*))                                             \
   X(chmod, int, (const char*, mode_t))                                                 \

@@ -320,6 +320,27 @@ class Gated(MountCase):
         # A name and the attributes of each directory, each with a look at the caller; some for the file.
         self.assertLess(each, 6 * DEEP)
 
+    def test_changes_of_a_file_of_the_mount_do_not_ask_the_supervisor(self):
+        """They are no output, and salius-run would only say so."""
+        run = self.python("ready(); os.pwrite(fd, b'x', 0)\n"
+                          "f = os.open(sys.argv[1], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)\n"
+                          "os.write(f, b'new'); os.fchmod(f, 0o640); os.fchown(f, 1, 2); os.setxattr(f, 'user.x', b'1')\n"
+                          "os.utime(f, (3, 4)); os.close(f); name(15, b'made'); sys.stdin.readline()", self.rig_.file("new"))
+        self.await_ready(run)
+        self.stop_replicas()  # else there may be nothing that an output waits for
+        run.stop()
+        try:
+            self.go(run)
+            self.await_name(run, "made")
+        finally:
+            run.cont()
+        self.assertTrue(self.pending(), "the replicas were to be silent")
+        self.sound()
+        self.end(run)
+        made = os.stat(self.rig_.file("new"))
+        self.assertEqual((made.st_mode & 0o777, made.st_uid, made.st_gid, made.st_mtime, made.st_size), (0o640, 1, 2, 4, 3))
+        self.assertEqual(os.getxattr(self.rig_.file("new"), "user.x"), b"1")
+
     def requests(self):
         """Returns how often the daemon has read: each request is one or two."""
         with open("/proc/%d/io" % self.rig_.mount_.pid) as f:

@@ -86,6 +86,7 @@ static void bad_descriptors(int fd, int directory) {
     SHOW(sync_file_range(one, 0, 0, 0));
     SHOW(fchmod(one, 0600));
     SHOW(fchown(one, 0, 0));
+    SHOW(futimens(one, NULL));
     SHOW(fsetxattr(one, "user.x", "1", 1, 0));
     SHOW(fremovexattr(one, "user.x"));
     SHOW(fdopen(one, "w"));

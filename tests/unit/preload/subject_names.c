@@ -53,7 +53,11 @@ static void attributes(void) {
   REQUIRE(fremovexattr(fd, "user.x") == 0);
   REQUIRE(setxattr("f", "user.x", "1", 1, 0) == 0);
   REQUIRE(removexattr("f", "user.x") == 0);
+  REQUIRE(futimens(fd, NULL) == 0);
   FAILS(fchmod(99, 0600), EBADF);
+  FAILS(futimens(99, NULL), EBADF);
+  FAILS(futimens(-1, NULL), EBADF);
+  FAILS(futimens(AT_FDCWD, NULL), EBADF);
 }
 
 const struct subject_case name_cases[] = {{"names", names},

@@ -41,7 +41,7 @@ const Names& Calls() {
       // Names and attributes.
       "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink",
       "unlinkat", "remove", "mkdir", "mkdirat", "rmdir", "chmod", "fchmod", "fchmodat", "chown",
-      "fchown", "fchownat", "setxattr", "fsetxattr", "removexattr", "fremovexattr",
+      "fchown", "fchownat", "futimens", "setxattr", "fsetxattr", "removexattr", "fremovexattr",
       // Processes and signals.
       "fork", "vfork", "_Fork", "clone", "daemon", "login_tty", "posix_spawn", "posix_spawnp",
       "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve",
