@@ -6,7 +6,7 @@
 salius_build_packages=(
   bazel-bootstrap bazel-rules-java g++ pkg-config
   libabsl-dev libbenchmark-dev libcli11-dev libfuse3-dev libgmock-dev libgrpc++-dev libgtest-dev
-  libisal-dev libpq-dev libprotobuf-dev librapidcheck-dev libspdlog-dev libsqlite3-dev libssl-dev libsystemd-dev
+  libisal-dev libpq-dev libprotobuf-dev librapidcheck-dev libspdlog-dev libsqlite3-dev libssl-dev libsystemd-dev nettle-dev
   libtomlplusplus-dev prometheus-cpp-dev protobuf-compiler protobuf-compiler-grpc uuid-dev
   etcd-client etcd-server golang-etcd-server-dev golang-github-gogo-protobuf-dev
   golang-github-grpc-ecosystem-grpc-gateway-dev nlohmann-json3-dev

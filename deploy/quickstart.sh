@@ -209,8 +209,7 @@ measure() {
   for round in 1 2 3; do # interleaved
     /usr/bin/python3 "$writer" "$2/speed.db" wal full "$((round * 1000))" "$5" >>"$work/$1.bare.rows"
     /usr/bin/python3 "$writer" "$3/speed.db" wal full "$((round * 1000))" "$5" >>"$work/$1.mount.rows"
-    # --insecure: datagrams of direct volumes are not sealed yet.
-    "$run" --insecure --direct "$4" -- /usr/bin/python3 "$writer" "$4/speed.db" wal full "$((round * 1000))" "$5" \
+    "$run" --direct "$4" -- /usr/bin/python3 "$writer" "$4/speed.db" wal full "$((round * 1000))" "$5" \
       >>"$work/$1.direct.rows"
   done
   bare=$(median "$work/$1.bare.rows") mounted=$(median "$work/$1.mount.rows")

@@ -40,6 +40,12 @@ def salius_system_libs():
         "libssl": ["libssl", ":libcrypto"],
     })
     pkg_config(name = "libpq", targets = {"libpq": ["libpq"]})
+    pkg_config(
+        name = "nettle",
+        # The archive: libsalius_preload.so may need no shared library but the C library.
+        targets = {"nettle": ["-l:libnettle.a"]},
+        x86_64_symbols = {"nettle": ["nettle_gcm_aes128_encrypt"]},
+    )
     pkg_config(name = "prometheus", targets = {"prometheus": ["prometheus-cpp-pull", "prometheus-cpp-core"]})
     pkg_config(name = "rapidcheck", targets = {
         # <rapidcheck/gtest.h> needs gtest, which the target brings along.

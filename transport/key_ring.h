@@ -26,24 +26,12 @@
 #include "absl/types/span.h"
 #include "proto/sealed_frame.h"
 #include "transport/replay_window.h"
+#include "transport/seal_refusal.h"
 #include "transport/sealer.h"
 
 namespace salius {
 
-// The reason why a datagram was refused before its frame was looked at. Names are label values of
-// metrics and are never reused.
-enum class SealRefusal : uint8_t {
-  kNone,
-  kUnsealed,        // a plain frame
-  kMalformed,       // no prefix of ours, or cut off
-  kNoKey,           // the key is not known here
-  kReplayed,        // its counter came before
-  kTooOld,          // its counter is before the replay window
-  kWrongTag,        // forged or damaged
-  kForeignSession,  // its frame names a session that the key does not belong to
-  kManySenders,     // one sender more than a key may have
-};
-inline constexpr size_t kSealRefusals = 9;
+// Returns its name as a label value of metrics.
 std::string_view SealRefusalName(SealRefusal refusal);
 
 // A sender's key, its counters, and contexts for the threads that use it at the same time.

@@ -18,13 +18,11 @@
 
 #include "absl/types/span.h"
 #include "proto/sealed_frame.h"
+#include "transport/seal_key.h"
 
 struct evp_cipher_ctx_st;
 
 namespace salius {
-
-inline constexpr size_t kSealKeyBytes = 16;
-using SealKey = std::array<uint8_t, kSealKeyBytes>;
 
 // Returns a new random key, from the kernel.
 SealKey NewSealKey();

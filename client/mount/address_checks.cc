@@ -10,19 +10,20 @@
 
 namespace salius {
 
-absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure) {
+absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool anywhere) {
   const absl::StatusOr<std::vector<SocketAddress>> addresses =
       ResolveReplicas(replicas, Unresolved::kIsLeftEmpty);
   if (absl::IsNotFound(addresses.status()) || absl::IsFailedPrecondition(addresses.status())) {
     return absl::UnavailableError(addresses.status().message());  // names may lead elsewhere later
   }
   SALIUS_RETURN_IF_ERROR(addresses.status());
-  for (size_t i = 0; i < replicas.size() && !insecure; ++i) {
+  for (size_t i = 0; i < replicas.size() && !anywhere; ++i) {
     const SocketAddress& address = (*addresses)[i];
     if (address.length == 0 || IsLoopback(address)) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "replica ", replicas[i], " is another host, and records travel unencrypted: ",
-        "give a mount the option \"keys\", or \"insecure\" if the network is trusted; ", SeeRunbook("insecure-needed")));
+        "give the option \"keys\", or \"insecure\" if the network is trusted; ",
+        SeeRunbook("insecure-needed")));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
-// Checks of the addresses that a mount is given: records and metrics travel unencrypted.
+// Checks of the addresses that a mount or salius-run is given. Metrics travel unencrypted, and
+// records without keys.
 //
 // Threads: any.
 #pragma once
@@ -10,10 +11,11 @@
 
 namespace salius {
 
-// Checks that the replicas' addresses go together (ResolveReplicas). Without `insecure` (a trusted
-// network, or keys) they must also be on this host, because records travel unencrypted. INVALID_ARGUMENT names a replica that
-// is not. UNAVAILABLE: no name has an address yet; a single name without one may get it later.
-absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool insecure);
+// Checks that the replicas' addresses go together (ResolveReplicas). Unless `anywhere` (a trusted
+// network, or keys) they must also be on this host, because records travel unencrypted.
+// INVALID_ARGUMENT names a replica that is not. UNAVAILABLE: no name has an address yet; a single
+// name without one may get it later.
+absl::Status CheckReplicas(const std::vector<std::string>& replicas, bool anywhere);
 
 // Checks the address of the metrics, which may be empty, likewise.
 absl::Status CheckMetrics(const std::string& metrics, bool insecure);

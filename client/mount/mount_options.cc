@@ -67,7 +67,6 @@ constexpr const char* kIgnoredPrefixes[] = {
 constexpr const char* kShown[] = {"user_id=0", "group_id=0"};
 
 constexpr int64_t kMaxSpinUs = 1000;
-constexpr uint64_t kMostKeyRotationS = 7 * 86400;
 
 // With less a writer would wait for nearly every page.
 constexpr uint64_t kMinPatchMemory = uint64_t{64} << 10;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/session/key_rotation.h"
 #include "client/volume/contract.h"
 #include "client/volume/fetch_policy.h"
 #include "client/volume/patch_memory.h"
@@ -42,7 +43,7 @@ struct MountOptions {
 
   RecoverMode recover = RecoverMode::kAuto;
   bool insecure = false;  // replicas may be anywhere, not on this host only
-  uint64_t key_rotation_s = 3600;  // how often the key of the datagrams changes; 0: never
+  uint64_t key_rotation_s = kKeyRotationS;  // how often the key of the datagrams changes; 0: never
   std::string metrics;    // "host:port", empty: none
   std::string log_level = "info";
   std::string log_file;   // of a daemon in the background; empty: /var/log/salius/<uuid>.log

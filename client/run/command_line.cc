@@ -25,9 +25,11 @@ Options Table(RunCommand& command) {
   table.Choice("recover", {"auto", "refuse"}, &command.recover,
                "after a crash: recover first, or refuse (auto)");
   table.Switch("insecure", &command.insecure,
-               "allow replicas on other hosts although nothing is encrypted");
+               "allow replicas on other hosts without keys: nothing is encrypted");
   table.Text("keys", "FILE", &command.keys,
              "this host's key and certificate, of `salius keys`, in place of the\nvolume's; '': none");
+  table.Number("key-rotation", "SECONDS", &command.key_rotation_s, 0, kMostKeyRotationS,
+               "how often the key of sealed datagrams changes; 0: never (3600)");
   table.Switch("stats", &command.stats, "print at the end how the syncs were made durable");
   table.LogLevel(&command.log_level);
   table.Version(absl::StrCat("salius-run ", kSaliusVersion));
@@ -45,6 +47,7 @@ absl::Status CheckForMounts(const Options& given, const std::string& commit) {
       {"recover", "a mount has its own: mount -o recover="},
       {"insecure", "a mount has its own: mount -o insecure"},
       {"keys", "a mount has its own: mount -o keys="},
+      {"key-rotation", "a mount has its own: mount -o key-rotation="},
       {"stats", "`salius status` shows the gate of a mount"},
   };
   for (const auto& [name, instead] : kOfMounts) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/session/key_rotation.h"
 
 namespace salius::run {
 
@@ -19,6 +20,7 @@ struct RunCommand {
   std::string direct;  // the volume's directory; "": the command runs at mounts
   bool insecure = false;
   std::optional<std::string> keys;  // the file; "": none; without a value: that of the volume
+  uint64_t key_rotation_s = kKeyRotationS;  // how often the key of the datagrams changes; 0: never
   bool stats = false;
   std::string commit = "sync";    // the promise of a sync call: sync, external
   std::string trigger = "eager";  // of external: when records are sent: eager, output

@@ -214,9 +214,10 @@ absl::Status Session::Begin(VolumeDir dir) {
   SALIUS_RETURN_IF_ERROR(CheckDirectOwner(dir_));
   SALIUS_RETURN_IF_ERROR(CheckNotVolatile(dir_.root_fd, dir_.path));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(dir_));
-  SALIUS_RETURN_IF_ERROR(CheckReplicas(dir_.config.replicas, command_.insecure));
   SALIUS_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> keys,
                           Credentials::Load(command_.keys.value_or(dir_.config.keys)));
+  SALIUS_RETURN_IF_ERROR(
+      CheckReplicas(dir_.config.replicas, command_.insecure || keys != nullptr));
   SALIUS_RETURN_IF_ERROR(RecoverBefore(dir_, command_.recover == "refuse", keys));
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir_.backing->Stat(dir_.root_fd));
   device_ = root.st_dev;
@@ -229,7 +230,7 @@ absl::Status Session::Begin(VolumeDir dir) {
   options.session_name = dir_.path;
   options.insecure = command_.insecure;
   options.keys = std::move(keys);
-  options.plain = true;  // the processes send, and have no keys
+  options.key_rotation_ns = static_cast<int64_t>(command_.key_rotation_s * 1'000'000'000);
   SALIUS_ASSIGN_OR_RETURN(coordinator_,
                           direct::Coordinator::Start(dir_, std::move(state), std::move(options)));
   const direct::Coordinator::Handles handles = coordinator_->handles();

@@ -11,7 +11,7 @@ OfferedKeys::Key OfferedKeys::NewKey() {
   Key key;
   do {
     key.id = static_cast<uint32_t>(SecureRandom64());
-  } while (key.id == 0 || key.id == present_.id || key.id == next_.id || key.id == retired_);
+  } while (key.id == 0 || key.id == present_.id || key.id == next_.id || key.id == retired_.id);
   key.record_key = NewSealKey();
   ring_.AddSealing(key.id, kPrimarySender, key.record_key);
   return key;
@@ -44,6 +44,8 @@ void OfferedKeys::Took(int replica, const KeyOffer& offer, const SealKey& ack_ke
     if (key->id != offer.key_id) continue;
     ring_.SetOpening(offer.key_id, offer.ack_sender, ack_key, session_);
     key->has = static_cast<ReplicaMask>(key->has | ReplicaBit(replica));
+    key->answered = static_cast<ReplicaMask>(key->answered | ReplicaBit(replica));
+    key->ack_keys[static_cast<size_t>(replica)] = ack_key;
   }
 }
 
@@ -68,18 +70,30 @@ void OfferedKeys::Refused(const KeyOffer& offer) {
 
 void OfferedKeys::StartChange() {
   if (changing()) return;
-  if (retired_ != 0) ring_.Remove(retired_);
-  retired_ = 0;
+  if (retired_.id != 0) ring_.Remove(retired_.id);
+  retired_ = {};
   next_ = NewKey();
 }
 
 bool OfferedKeys::Advance(ReplicaMask connected) {
   if (!changing() || (connected & ~next_.has & ~plain_) != 0) return false;
   ring_.SealWith(next_.id);
-  retired_ = present_.id;
-  present_ = std::exchange(next_, Key{});
+  retired_ = std::exchange(present_, std::exchange(next_, Key{}));
   ++changes_;
   return true;
+}
+
+KeysInUse OfferedKeys::InUse() const {
+  KeysInUse keys;
+  keys.record_key_id = present_.id;
+  keys.record_key = present_.record_key;
+  for (const Key* key : {&present_, &next_, &retired_}) {
+    for (size_t i = 0; i < kMaxReplicas; ++i) {
+      if ((key->answered & ReplicaBit(static_cast<int>(i))) == 0) continue;
+      keys.ack_keys.push_back({static_cast<int>(i), key->id, key->ack_keys[i]});
+    }
+  }
+  return keys;
 }
 
 }  // namespace salius

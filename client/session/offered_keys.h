@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "client/session/window.h"
 #include "common/limits.h"
@@ -27,6 +28,18 @@ struct KeyOffer {
   SealKey record_key{};
   uint32_t ack_sender = 0;  // of the replica's acknowledgements
   bool required = true;     // a replica that takes no key is refused
+};
+
+// The keys of a session that can be in use now, for processes that seal and open beside this one.
+struct KeysInUse {
+  struct AckKey {
+    int replica = 0;
+    uint32_t key_id = 0;  // of its record key
+    SealKey key{};
+  };
+  uint32_t record_key_id = 0;
+  SealKey record_key{};
+  std::vector<AckKey> ack_keys;
 };
 
 class OfferedKeys {
@@ -68,6 +81,8 @@ class OfferedKeys {
   // Ends the change if each of `connected` has the next key: it seals from now on. Returns whether
   // it did.
   bool Advance(ReplicaMask connected);
+  // Returns the present record key, and the replicas' keys for it, the next one and the one before.
+  KeysInUse InUse() const;
   // Returns how often the key was changed.
   uint64_t changes() const { return changes_; }
 
@@ -76,6 +91,8 @@ class OfferedKeys {
     uint32_t id = 0;  // 0: none
     SealKey record_key{};
     ReplicaMask has = 0;  // the replicas that have it
+    ReplicaMask answered = 0;  // those that gave the keys of their acknowledgements
+    std::array<SealKey, kMaxReplicas> ack_keys{};
   };
   Key NewKey();
   static KeyOffer OfferOf(const Key& key, int replica) {
@@ -84,8 +101,7 @@ class OfferedKeys {
 
   KeyRing& ring_;
   FrameSession session_;
-  Key present_, next_;
-  uint32_t retired_ = 0;  // id of the key before the present one
+  Key present_, next_, retired_;  // retired_: the one before the present one
   ReplicaMask plain_ = 0;
   uint64_t changes_ = 0;
 };

@@ -36,7 +36,12 @@ KeyOffer ReplicaLinks::KeyForOpening(int index) {
   }
   KeyOffer offer = keys_.ForOpening(index);
   offer.required = must_seal();
+  PublishKeys();
   return offer;
+}
+
+void ReplicaLinks::PublishKeys() {
+  if (share_keys_) share_keys_(keys_.InUse());
 }
 
 void ReplicaLinks::TookKey(int index, const KeyOffer& offer, const SealKey& ack_key, int64_t now) {
@@ -44,6 +49,7 @@ void ReplicaLinks::TookKey(int index, const KeyOffer& offer, const SealKey& ack_
   sender_->SetPlain(static_cast<size_t>(index), false);
   peers_[index].key_given_ns = now;
   keys_.Advance(shared_.core.policy().connected());
+  PublishKeys();
 }
 
 void ReplicaLinks::TookNoKey(int index) {
@@ -56,9 +62,16 @@ void ReplicaLinks::TookNoKey(int index) {
 }
 
 void ReplicaLinks::OnNoKey(const SocketAddress& from) {
+  int index = -1;
+  {
+    absl::MutexLock lock(&shared_.mu);
+    index = Find(from);
+  }
+  if (index >= 0) NoKey(index);
+}
+
+void ReplicaLinks::NoKey(int index) {
   absl::MutexLock lock(&shared_.mu);
-  const int index = Find(from);
-  if (index < 0) return;
   Peer& peer = peers_[index];
   if (shared_.clock.MonotonicNanos() - peer.key_given_ns < kOldNoticeNs) return;
   keys_.Lost(index);
@@ -99,6 +112,7 @@ void ReplicaLinks::GiveKey(int index) {
     turn.Feed(now, input::OpenFailed{index, std::string(given.status().message()), true});
   } else if (absl::IsAlreadyExists(given.status())) {
     keys_.Refused(*offer);
+    PublishKeys();
   } else {
     SLOG_INFO("{}: replica {} has not taken a key yet: {}", shared_.options.session_name,
               peer.address, Sv(given.status().message()));
@@ -114,9 +128,10 @@ void ReplicaLinks::RefreshKeys() {
   if (interval > 0 && now >= change_key_at_ns_) {
     change_key_at_ns_ = now + interval;
     keys_.StartChange();
+    PublishKeys();
   }
   const ReplicaMask connected = shared_.core.policy().connected();
-  keys_.Advance(connected);
+  if (keys_.Advance(connected)) PublishKeys();
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if ((connected & ReplicaBit(i)) == 0 || now - peer.key_tried_ns < kTryAgainNs) continue;

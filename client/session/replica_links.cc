@@ -101,6 +101,7 @@ absl::Status ReplicaLinks::Begin() {
   most_datagram_ = static_cast<uint32_t>(datagram);
   channel_ =
       WithLayer(shared_.options.channel_layer, std::make_unique<UdpSocket>(std::move(socket)));
+  wire_ = channel_.get();
   if (sealed()) {
     SealedChannel::Options sealing;
     sealing.on_notice = [this](const SocketAddress& from) { OnNoKey(from); };
@@ -384,7 +385,10 @@ void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
       turn.Feed(now,
                 input::Opened{index, opened->incarnation, opened->store, base, opened->free_bytes});
     } else {
-      if (offer && absl::IsAlreadyExists(opened.status())) keys_.Refused(*offer);
+      if (offer && absl::IsAlreadyExists(opened.status())) {
+        keys_.Refused(*offer);
+        PublishKeys();
+      }
       turn.Feed(now, input::OpenFailed{index, std::string(opened.status().message()),
                                        place.ok() && absl::IsFailedPrecondition(opened.status())});
     }

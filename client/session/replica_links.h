@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -38,12 +40,17 @@ class ReplicaLinks {
         config_(shared.options.config),
         places_(config_.replicas, shared.options.insecure || must_seal()) {}
 
+  // Has `share` called with the keys of a sealed session after each change of them, under the core's
+  // lock: for processes that seal and open beside this one. Before Begin.
+  void ShareKeys(std::function<void(const KeysInUse&)> share) { share_keys_ = std::move(share); }
   // Makes the channel and the sender, and resolves the replicas' names. Without replicas there are
   // none.
   absl::Status Begin();
   size_t size() const { return peers_.size(); }
   // Returns the channel of this session's datagrams; null: there are no replicas.
   DatagramChannel* channel() const { return channel_.get(); }
+  // Returns the same without the layer that seals: for an owner that opens datagrams itself.
+  DatagramChannel* wire() const { return wire_; }
   // Returns the replica that sent `datagram`, or -1: by its address, and in a sealed session by its
   // key, too. The caller holds the core's lock.
   int SenderOf(const InDatagram& datagram) const {
@@ -65,6 +72,12 @@ class ReplicaLinks {
   // Returns the use of the keys; nothing when the datagrams to some replica are plain. The caller
   // holds the core's lock.
   std::optional<SealingUse> Sealing() const;
+  // Return whether this channel sealed a datagram with this prefix, and whether the key is one with
+  // which the session's datagrams were sealed lately.
+  bool Sealed(const SealPrefix& prefix) const { return ring_.Sealed(prefix); }
+  bool SealsWith(uint32_t key_id) const { return ring_.Sealing(key_id) != nullptr; }
+  // Takes notice that replica `index` has no keys.
+  void NoKey(int index) ABSL_LOCKS_EXCLUDED(shared_.mu);
   // Returns the state of each replica, for status. The caller holds the core's lock.
   std::vector<ReplicaReport> Reports(int64_t now) const;
 
@@ -137,6 +150,8 @@ class ReplicaLinks {
   void TookNoKey(int index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_.mu);
   // Takes notice that the replica at `from` has no keys.
   void OnNoKey(const SocketAddress& from) ABSL_LOCKS_EXCLUDED(shared_.mu);
+  // Tells the owner the keys in use.
+  void PublishKeys() ABSL_EXCLUSIVE_LOCKS_REQUIRED(shared_.mu);
   // Changes the key when that is due, and has replicas given the keys that they lack.
   void RefreshKeys() ABSL_LOCKS_EXCLUDED(shared_.mu);
 
@@ -146,7 +161,9 @@ class ReplicaLinks {
   KeyRing ring_;  // of channel_, when it is sealed
   OfferedKeys keys_ ABSL_GUARDED_BY(shared_.mu){ring_};
   int64_t change_key_at_ns_ ABSL_GUARDED_BY(shared_.mu) = 0;  // 0: not set yet
+  std::function<void(const KeysInUse&)> share_keys_;
   std::unique_ptr<DatagramChannel> channel_;
+  DatagramChannel* wire_ = nullptr;  // channel_, or the channel in it
   std::optional<FrameSender> sender_;
   bool both_families_ = false;   // of the socket; constant after Begin
   uint32_t most_datagram_ = 0;   // to any replica

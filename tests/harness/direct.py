@@ -8,6 +8,7 @@ import sys
 from typing import NamedTuple
 
 from harness.case import Case
+from harness.keys import Keys
 from harness.proc import Proc
 from harness.run import HarnessError, current, wait_until
 from harness.volume import in_netns
@@ -67,10 +68,12 @@ class DirectCase(Case):
     LOG_MAX, MEMORY, SIZE_MB = "16MiB", "64MiB", 512
     DELTA = "500ms"
     USER = None  # the owner of the volume and the user of the runs; None: root
+    KEYS = False  # replicas and primary have keys
 
     def setUp(self):
         super().setUp()
         self.rig_ = self.rig(m=2, acks=2, memory=self.MEMORY, size_mb=self.SIZE_MB, user=self.USER, image=self.image(),
+                             keys=Keys() if self.KEYS else None,
                              init_options=("--direct", "--log-max", self.LOG_MAX, "--delta", self.DELTA))
         self.directory = self.rig_.backing
         DirectCase._serial += 1
@@ -85,7 +88,7 @@ class DirectCase(Case):
 
     def words(self, *command, options=()):
         volume = self.rig_.volume
-        return [*volume.as_user, volume.program("salius-run"), "--insecure", *volume.key_words(), "--direct",
+        return [*volume.as_user, volume.program("salius-run"), *volume.trust_words(), "--direct",
                 self.directory, *options, "--", *command]
 
     # ---- runs

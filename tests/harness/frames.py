@@ -81,6 +81,10 @@ class Wire:
             return datagram.payload[:5] == SEALED and end == (replica, REPLICA_PORT)
         return self._capture(right, count, timeout_s, "sealed datagrams")
 
+    def capture_any(self, end, count, timeout_s=60):
+        """Returns `count` datagrams from or to `end`."""
+        return self._capture(lambda datagram: end in (datagram.source, datagram.target), count, timeout_s, "datagrams")
+
     def _capture(self, right, count, timeout_s, what):
         found = []
 

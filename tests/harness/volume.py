@@ -78,7 +78,11 @@ class Volume:
 
     def run_words(self, *options):
         """Returns the words before a command's own under which it uses this direct volume."""
-        return self.join_words("--insecure", *self.key_words(), *options)
+        return self.join_words(*self.trust_words(), *options)
+
+    def trust_words(self):
+        """Returns the option with which salius-run may use replicas on other hosts."""
+        return self.key_words() or ["--insecure"]
 
     def key_words(self):
         """Returns the option with which a program uses the keys."""

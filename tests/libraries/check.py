@@ -52,6 +52,7 @@ LIBRARIES = {
     "grpcpp/": ("@grpc//:grpc",),
     "gtest/": ("@gtest//:gtest", "@gtest//:gtest_main"),
     "isa-l/": ("@isal//:isal",),
+    "nettle/": ("@nettle//:nettle",),
     "nlohmann/": ("@json//:json",),
     "openssl/": ("@libcrypto//:libcrypto", "@libcrypto//:libssl"),
     "postgresql/": ("@libpq//:libpq",),

@@ -13,7 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "client/direct/coordinator/policy_round.h"
+#include "client/direct/coordinator/shared_keys.h"
 #include "client/direct/coordinator/shared_records.h"
 #include "client/direct/coordinator/window_memory.h"
 #include "client/direct/window/acks.h"
@@ -35,6 +37,7 @@
 #include "common/strings.h"
 #include "log/applied_mark.h"
 #include "transport/datagram_channel.h"
+#include "transport/key_ring.h"
 
 namespace salius::direct {
 namespace {
@@ -102,6 +105,16 @@ DirectUse Use(const Header& header) {
   return use;
 }
 
+// Adds the datagrams that the processes refused.
+void AddRefusals(const SealState& seal, SealingUse& use) {
+  for (SealingUse::Refusal& refusal : use.refusals) {
+    for (size_t i = 1; i < kSealRefusals; ++i) {
+      if (refusal.reason != SealRefusalName(static_cast<SealRefusal>(i))) continue;
+      refusal.datagrams += seal.refused[i].load(std::memory_order_relaxed);
+    }
+  }
+}
+
 class SharedCoordinator final : public Coordinator, private PolicyRound::Session {
  public:
   SharedCoordinator(const VolumeDir& dir, WindowMemory memory, StateFile state, AppliedMark mark,
@@ -149,6 +162,8 @@ class SharedCoordinator final : public Coordinator, private PolicyRound::Session
   int64_t SleepNs();
   // Receives what arrived while no process receives, and lets it count.
   void Receive();
+  // Takes the notices of replicas that have no key.
+  void TakeNotices();
   void Refresh();
 
   const VolumeDir& dir_;
@@ -173,6 +188,10 @@ class SharedCoordinator final : public Coordinator, private PolicyRound::Session
 absl::Status SharedCoordinator::Begin(uint64_t session) {
   SALIUS_CHECK(TakeLock(window().header().life) == Taken::kYes);
   lives_ = true;
+  if (links_.sealed()) {
+    window().header().seal.sealed.store(1);
+    links_.ShareKeys([this](const KeysInUse& keys) { PublishKeys(window(), keys); });
+  }
   SALIUS_RETURN_IF_ERROR(links_.Begin());
   if (links_.channel() == nullptr) {
     spare_socket_.Reset(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -220,6 +239,7 @@ void SharedCoordinator::PolicyLoop() {
     SleepUntilKicked(window(), sleep_ns);
     const uint32_t trouble = TakeTrouble(window());
     Receive();
+    if ((trouble & kTroubleNoKey) != 0) TakeNotices();
     round_.Run(trouble);
     shared_.Feed(input::TimePassed{});
     Refresh();
@@ -235,19 +255,37 @@ int64_t SharedCoordinator::SleepNs() {
 }
 
 void SharedCoordinator::Receive() {
-  if (links_.channel() == nullptr) return;
+  if (links_.wire() == nullptr) return;
   if (PolicyRound::IsLed(window(), MonotonicNs())) return;
-  static thread_local InBatch batch(kBatch, kMailBytes);
+  static thread_local InBatch batch(kBatch, kAckDatagramBytes);
   for (int round = 0; round < kMostRounds; ++round) {
-    const absl::StatusOr<size_t> got = links_.channel()->Receive(batch, /*wait=*/false);
+    // As the processes receive: keys and replay windows are in the shared window.
+    const absl::StatusOr<size_t> got = links_.wire()->Receive(batch, /*wait=*/false);
     if (!got.ok() || *got == 0) return;
-    for (size_t i = 0; i < *got; ++i) {
-      if (batch[i].truncated) continue;
+    batch.Filter([this](const InDatagram& datagram, absl::Span<uint8_t> bytes) {
+      if (datagram.truncated) return false;
       Advanced advanced;
-      TakeDatagram(window(), batch[i].bytes.data(), batch[i].bytes.size(), batch[i].from->get(),
-                   MonotonicNs(), &advanced);
+      TakeDatagram(window(), bytes.data(), bytes.size(), datagram.from->get(), MonotonicNs(),
+                   &advanced);
       Wake(window(), advanced);
+      return false;
+    });
+  }
+}
+
+void SharedCoordinator::TakeNotices() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    SealPrefix notice;
+    {
+      const WindowLock lock(window());
+      notice = std::exchange(window().header().seal.notices[i], SealPrefix{});
     }
+    if (notice.key_id == 0) continue;
+    const bool ours = notice.sender == kProcessSender
+                          ? links_.SealsWith(notice.key_id) &&
+                                notice.counter < window().header().seal.next_counter.load()
+                          : links_.Sealed(notice);
+    if (ours) links_.NoKey(static_cast<int>(i));
   }
 }
 
@@ -306,6 +344,7 @@ SessionStatus SharedCoordinator::status() const {
   out.failure = std::string(shared_.health().message());
   out.replicas = links_.Reports(now);
   out.sealing = links_.Sealing();
+  if (out.sealing) AddRefusals(window().header().seal, *out.sealing);
   out.direct = Use(window().header());
   return out;
 }
@@ -345,6 +384,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const VolumeDir&
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
   options.config.log_max_bytes = std::min(options.config.log_max_bytes, kMostRingBytes);
+  // The processes seal for all replicas, or for none.
+  options.plain = !options.sealed && options.keys == nullptr;
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->Stat(dir.root_fd));
   const uint64_t session = SecureRandom64();
   SALIUS_ASSIGN_OR_RETURN(WindowMemory memory, WindowMemory::Make(SpecFor(

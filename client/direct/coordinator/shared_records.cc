@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "client/direct/window/acks.h"
 #include "client/direct/window/file_table.h"
+#include "client/direct/window/sealing.h"
 #include "client/direct/window/waits.h"
 #include "common/check.h"
 #include "log/record.h"
@@ -58,7 +59,7 @@ void SharedRecords::NoticeClaims(PeerPaths& paths) {
   claims_upto_ = std::max(claims_upto_, upto);
   while (seq <= upto) {
     const Seq first = seq;
-    uint64_t bytes = kFrameHeaderBytes;
+    uint64_t bytes = kFrameHeaderBytes + (IsSealed(window_) ? kSealBytes : 0);
     do {
       bytes += window_.record(seq).bytes;
       ++seq;

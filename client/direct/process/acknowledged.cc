@@ -50,7 +50,7 @@ int Acknowledged::Receive(bool wait) const {
   struct Room {
     sockaddr_in6 from;
     iovec part;
-    uint8_t bytes[kMailBytes];
+    uint8_t bytes[kAckDatagramBytes];
   };
   Room rooms[kDatagrams];
   mmsghdr messages[kDatagrams] = {};

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "client/direct/window/robust_lock.h"
+#include "client/direct/window/sealing.h"
 #include "client/direct/window/stamp.h"
 
 namespace salius::direct {
@@ -57,6 +58,29 @@ void Remember(Heard& heard, const AckBytes& ack, int64_t now) {
   }
 }
 
+constexpr int kAnyReplica = -1;
+
+// Opens the datagram of a sealed session in place, and sets all to its frame and replica. Returns
+// false when there is none. Takes the window lock.
+bool Open(const SharedWindow& window, const sockaddr* from, uint8_t** datagram, size_t* size,
+          int* replica) {
+  Opened opened;
+  {
+    WindowLock lock(window);
+    *replica = ReplicaAt(window.header(), from);
+    if (*replica >= 0) {
+      opened = OpenDatagram(window, static_cast<uint32_t>(*replica), *datagram, *size);
+    }
+  }
+  if (*replica < 0) {
+    window.header().counters.foreign_datagrams.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (opened.notice) Kick(window, kTroubleNoKey);
+  *datagram = opened.frame;
+  *size = opened.bytes;
+  return opened.frame != nullptr;
+}
+
 }  // namespace
 
 AckVerdict TakeAck(const SharedWindow& window, uint32_t replica, int64_t sent_ns,
@@ -97,9 +121,13 @@ AckVerdict TakeAck(const SharedWindow& window, uint32_t replica, int64_t sent_ns
   return AckVerdict::kCounted;
 }
 
-AckVerdict TakeDatagram(const SharedWindow& window, const uint8_t* datagram, size_t size,
+AckVerdict TakeDatagram(const SharedWindow& window, uint8_t* datagram, size_t size,
                         const sockaddr* from, int64_t now, Advanced* advanced) {
   Header& header = window.header();
+  int opened_by = kAnyReplica;
+  if (IsSealed(window) && !Open(window, from, &datagram, &size, &opened_by)) {
+    return AckVerdict::kRefused;
+  }
   FrameHeader frame;
   AckBytes ack;
   if (DecodeFrameHeader(datagram, size, &frame) != FrameFault::kNone ||
@@ -120,7 +148,7 @@ AckVerdict TakeDatagram(const SharedWindow& window, const uint8_t* datagram, siz
   {
     WindowLock lock(window);
     const int replica = ReplicaAt(header, from);
-    if (replica < 0) return verdict;
+    if (replica < 0 || (opened_by != kAnyReplica && replica != opened_by)) return verdict;
     const auto sent_ns = static_cast<int64_t>(frame.send_time_ns);
     verdict = TakeAck(window, static_cast<uint32_t>(replica), sent_ns, ack, now);
     const bool plain = verdict == AckVerdict::kCounted;

@@ -27,11 +27,12 @@ enum class AckVerdict : uint8_t {
   kWentBack,   // the replica's memory went back: it does not count any more
   kMalformed,  // no acknowledgement of this session
   kForeign,    // of another session, or not from a replica's address
+  kRefused,    // plain, forged, replayed or a notice, in a sealed session
 };
 
-// Takes one datagram that came from `from`. `now`: monotonic ns. Takes the window lock. Sets
-// `*advanced`: pass it to Wake.
-AckVerdict TakeDatagram(const SharedWindow& window, const uint8_t* datagram, size_t size,
+// Takes one datagram that came from `from`; in a sealed session it is opened in place. `now`:
+// monotonic ns. Takes the window lock. Sets `*advanced`: pass it to Wake.
+AckVerdict TakeDatagram(const SharedWindow& window, uint8_t* datagram, size_t size,
                         const sockaddr* from, int64_t now, Advanced* advanced);
 
 // Takes an acknowledgement of replica `replica`, whose frame was sent at `sent_ns`. Under the window

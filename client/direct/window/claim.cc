@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/direct/window/sealing.h"
 #include "client/direct/window/stamp.h"
 #include "client/direct/window/system.h"
 #include "common/limits.h"
@@ -43,9 +44,14 @@ Piece BytesOf(const SharedWindow& window, Seq seq) {
 // Sends frames of at most `datagram_bytes` to the peers with this size.
 class Sender {
  public:
+  // `sealer`: null in a session that is not sealed.
   Sender(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now,
-         uint32_t datagram_bytes)
-      : window_(window), socket_(socket), claimed_(claimed), datagram_bytes_(datagram_bytes) {
+         uint32_t datagram_bytes, FrameSealer* sealer)
+      : window_(window),
+        socket_(socket),
+        claimed_(claimed),
+        datagram_bytes_(datagram_bytes),
+        sealer_(sealer) {
     const Header& shared = window.header();
     header_.volume = shared.volume;
     header_.epoch = shared.epoch;
@@ -57,7 +63,8 @@ class Sender {
   }
 
   void Send() {
-    const uint32_t room = datagram_bytes_ - kFrameHeaderBytes;
+    const uint32_t sealing = sealer_ != nullptr ? kSealBytes : 0;
+    const uint32_t room = datagram_bytes_ - kFrameHeaderBytes - sealing;
     for (Seq seq = claimed_.first; seq <= claimed_.last;) {
       const Piece record = BytesOf(window_, seq);
       if (record.bytes == nullptr) {
@@ -82,6 +89,7 @@ class Sender {
 
   Frame& Begin(uint32_t head_bytes) {
     if (frame_count_ == kMessages) Flush();
+    if (sealer_ != nullptr && (frame_count_ + 1) * datagram_bytes_ > kSealRoomBytes) Flush();
     Frame& frame = frames_[frame_count_++];
     frame.parts[0] = {frame.head, head_bytes};
     frame.part_count = 1;
@@ -135,8 +143,27 @@ class Sender {
     }
   }
 
+  // Puts the sealed form of each frame in its place.
+  void SealFrames() {
+    uint8_t* datagram = sealer_->bytes();
+    for (unsigned k = 0; k < frame_count_; ++k) {
+      Frame& frame = frames_[k];
+      // Copied first: the ring may be reused meanwhile.
+      uint8_t* to = datagram + kSealPrefixBytes;
+      for (unsigned i = 0; i < frame.part_count; ++i) {
+        std::memcpy(to, frame.parts[i].iov_base, frame.parts[i].iov_len);
+        to += frame.parts[i].iov_len;
+      }
+      const size_t bytes = static_cast<size_t>(to - datagram) - kSealPrefixBytes;
+      frame.parts[0] = {datagram, sealer_->Seal(datagram, bytes)};
+      frame.part_count = 1;
+      datagram += datagram_bytes_;
+    }
+  }
+
   // Sends all frames to all peers, with one system call: each frame to one after the other.
   void Flush() {
+    if (sealer_ != nullptr) SealFrames();
     mmsghdr messages[kMessages * kMaxReplicas];
     unsigned count = 0;
     for (unsigned k = 0; k < frame_count_; ++k) {
@@ -171,6 +198,7 @@ class Sender {
   const int socket_;
   const Claimed& claimed_;
   const uint32_t datagram_bytes_;
+  FrameSealer* const sealer_;
   FrameHeader header_;
   Frame frames_[kMessages];
   unsigned frame_count_ = 0;
@@ -210,14 +238,17 @@ Claimed Claim(const SharedWindow& window, int64_t now) {
   claimed.durable = durable;
   claimed.checkpoint = checkpoint;
   std::memcpy(claimed.peers, header.peers, sizeof(claimed.peers));
+  if (IsSealed(window)) claimed.key = header.seal.record_key;
   window.record(claimed.first).first_of_claim = 1;
   header.last_claim_ns.store(now);
   header.sent.store(claimed.last);
   return claimed;
 }
 
-void SendClaimed(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now) {
-  if (!claimed.any()) return;
+namespace {
+
+void Send(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now,
+          FrameSealer* sealer) {
   uint32_t done = 0;  // the replicas, as bits
   for (uint32_t i = 0; i < claimed.replicas; ++i) {
     const uint32_t bytes = claimed.peers[i].datagram_bytes;
@@ -226,8 +257,20 @@ void SendClaimed(const SharedWindow& window, int socket, const Claimed& claimed,
     for (uint32_t k = i; k < claimed.replicas; ++k) {
       if (claimed.peers[k].datagram_bytes == bytes) done |= 1u << k;
     }
-    Sender(window, socket, claimed, now, bytes).Send();
+    Sender(window, socket, claimed, now, bytes, sealer).Send();
   }
+}
+
+}  // namespace
+
+void SendClaimed(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now) {
+  if (!claimed.any()) return;
+  if (!IsSealed(window)) {
+    Send(window, socket, claimed, now, nullptr);
+    return;
+  }
+  FrameSealer sealer(window, claimed.key);
+  if (sealer.valid()) Send(window, socket, claimed, now, &sealer);
 }
 
 }  // namespace salius::direct

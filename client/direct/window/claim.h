@@ -26,6 +26,7 @@ struct Claimed {
   uint32_t replicas = 0;
   uint64_t durable = 0, checkpoint = 0;
   Peer peers[kMaxReplicas];
+  RecordKey key;  // of a sealed session
   bool any() const { return first <= last && last > 0; }
 };
 
@@ -34,8 +35,9 @@ struct Claimed {
 // monotonic ns. Under the window lock.
 Claimed Claim(const SharedWindow& window, int64_t now);
 
-// Sends the records to each replica that has an address, from `socket`. `now` becomes the frames'
-// send time. A datagram that the kernel refuses is lost like any other. No lock.
+// Sends the records to each replica that has an address, from `socket`: sealed in a sealed session.
+// `now` becomes the frames' send time. A datagram that the kernel refuses is lost like any other. No
+// lock.
 void SendClaimed(const SharedWindow& window, int socket, const Claimed& claimed, int64_t now);
 
 }  // namespace salius::direct

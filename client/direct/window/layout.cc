@@ -59,6 +59,7 @@ SharedWindow SharedWindow::Format(void* memory, const WindowSpec& spec) {
   header.file_ids.few = (spec.file_id_limit - spec.next_file_id) / 2;
   header.sync_epoch = 1;
   header.next_leader = 1;
+  header.seal.next_counter = 1;
   header.phase = PhaseWord::Of(Phase::kLocal, 1).value;
   InitLock(header.window_lock);
   InitLock(header.life);

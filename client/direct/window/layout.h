@@ -34,6 +34,7 @@
 //     Header::mail                    read under the lock: the newest acknowledgements
 //     SleepUntilKicked, TakeTrouble   (waits.h) no lock
 //     Header::file_ids                limit by assignment, after the note that names it
+//     Header::seal                    keys by assignment (coordinator/shared_keys.h)
 //
 // Needs the standard library and POSIX only.
 #pragma once
@@ -49,6 +50,7 @@
 
 #include "client/direct/window/file.h"
 #include "client/direct/window/reason.h"
+#include "client/direct/window/seal_state.h"
 #include "client/gate/inside.h"
 #include "client/session/durable_rule.h"
 #include "client/session/window.h"
@@ -152,6 +154,8 @@ struct Heard {
 };
 
 inline constexpr size_t kMailBytes = 704;  // the largest acknowledgement; checked in acks.cc
+// The largest datagram with an acknowledgement.
+inline constexpr size_t kAckDatagramBytes = kMailBytes + kSealBytes;
 
 // An acknowledgement as it came from the network, for the coordinator. Under the window lock. If a
 // process was killed while it wrote one, the datagram's own checksums do not match.
@@ -177,6 +181,7 @@ enum Trouble : uint32_t {
   kTroubleWaiting = 1u << 6,     // a process waits longer than it should
   kTroubleFirst = 1u << 7,       // the first record after a pause
   kTroubleDeadOwner = 1u << 8,   // a lock's owner was dead: there may be holes
+  kTroubleNoKey = 1u << 9,       // a replica says that it has no key: SealState::notices
 };
 
 // Counters for status and metrics. Relaxed; each process adds to them.
@@ -288,6 +293,7 @@ struct Header {
   // 1: ring or slots are at least half full (NoteUse). Written under the window lock
   std::atomic<uint32_t> half_full;
   Promises promises;
+  SealState seal;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);

@@ -23,6 +23,7 @@
 #include "common/clock.h"
 #include "replica/server.h"
 #include "storage/backing.h"
+#include "transport/key_ring.h"
 
 namespace salius::direct {
 namespace {
@@ -51,16 +52,24 @@ class CoordinatorTest : public testing::Test {
   }
   void StartReplica(int index) {
     ReplicaOptions options;
-    options.listen = HostPort{"127.0.0.1", 0};
+    const auto place = static_cast<size_t>(index);
+    const bool again = place < servers_.size();  // it is started again
+    options.listen = HostPort{"127.0.0.1", again ? ports_[place] : uint16_t{0}};
     options.insecure = true;  // control calls come by TCP
+    options.sealed = sealed_;
     options.memory_bytes = 64 << 20;
     options.no_mlock = true;
     options.log_level = "off";
     options.shm_dir = absl::StrCat(path_, "/replica", index);
     options.state_dir = absl::StrCat(path_, "/state", index);
-    ASSERT_EQ(mkdir(options.shm_dir.c_str(), 0700), 0);
+    ASSERT_TRUE(again || mkdir(options.shm_dir.c_str(), 0700) == 0);
     auto server = ReplicaServer::Start(options, SystemClock());
     ASSERT_TRUE(server.ok()) << server.status();
+    if (again) {
+      servers_[place] = *std::move(server);
+      return;
+    }
+    ports_.push_back((*server)->port());
     config_.replicas.push_back(absl::StrCat("127.0.0.1:", (*server)->port()));
     servers_.push_back(*std::move(server));
   }
@@ -71,6 +80,8 @@ class CoordinatorTest : public testing::Test {
     ASSERT_TRUE(state.ok()) << state.status();
     StreamOptions options;
     options.insecure = true;  // replicas on loopback, by TCP
+    options.sealed = sealed_;
+    options.key_rotation_ns = key_rotation_ns_;
     options.config = config_;
     options.session_name = "test";
     auto started = Coordinator::Start(dir_, *std::move(state), std::move(options));
@@ -116,7 +127,10 @@ class CoordinatorTest : public testing::Test {
   std::string path_;
   VolumeConfig config_;
   VolumeDir dir_;
+  bool sealed_ = false;
+  int64_t key_rotation_ns_ = 0;
   std::vector<std::unique_ptr<ReplicaServer>> servers_;
+  std::vector<uint16_t> ports_;
   std::unique_ptr<Coordinator> coordinator_;
   Process process_;
   int fd_ = -1;
@@ -183,6 +197,72 @@ TEST_F(CoordinatorTest, SilentReplicasEndInModeLocalWithAllOnTheDisk) {
   ASSERT_NO_FATAL_FAILURE(Await(Phase::kLocal));
   EXPECT_EQ(StateOnDisk().mode, Mode::kLocal);
   EXPECT_EQ(StateOnDisk().checkpoint, coordinator_->window().window().issued());
+}
+
+class SealedCoordinatorTest : public CoordinatorTest {
+ protected:
+  SealedCoordinatorTest() { sealed_ = true; }
+  uint64_t Refused(SealRefusal refusal) const {
+    const SessionStatus status = coordinator_->status();
+    for (const SealingUse::Refusal& one : status.sealing->refusals) {
+      if (one.reason == SealRefusalName(refusal)) return one.datagrams;
+    }
+    ADD_FAILURE();
+    return 0;
+  }
+  // Starts with a covered file.
+  void StartCovered() {
+    ASSERT_NO_FATAL_FAILURE(Start(2, 2));
+    ASSERT_NO_FATAL_FAILURE(Await(Phase::kReplicated));
+    ASSERT_NO_FATAL_FAILURE(OpenFile());
+    Write("hello", 0);
+    ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+  }
+  // Writes and syncs until `done`.
+  template <typename Done>
+  void WriteUntil(Done done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!done()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << coordinator_->status().mode_detail;
+      Write("again", 0);
+      ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+    }
+  }
+};
+
+TEST_F(SealedCoordinatorTest, SyncWaitsForSealedAcknowledgementsOfAllReplicas) {
+  ASSERT_NO_FATAL_FAILURE(StartCovered());
+  for (int i = 0; i < 100; ++i) {
+    Write(std::string(static_cast<size_t>(i) * 100 + 1, 'x'), 0);
+    ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+  }
+  EXPECT_GE(coordinator_->window().durable(), 100u);
+  for (size_t i = 1; i < kSealRefusals; ++i) EXPECT_EQ(Refused(static_cast<SealRefusal>(i)), 0u);
+  EXPECT_TRUE(coordinator_->Stop().ok());
+}
+
+TEST_F(SealedCoordinatorTest, KeyChangesUnderLoadAndTheModeStays) {
+  key_rotation_ns_ = 20'000'000;
+  ASSERT_NO_FATAL_FAILURE(StartCovered());
+  const uint64_t since = coordinator_->status().mode_since_unix_ms;
+  ASSERT_NO_FATAL_FAILURE(
+      WriteUntil([this] { return coordinator_->status().sealing->key_changes >= 10; }));
+  EXPECT_EQ(coordinator_->status().mode_since_unix_ms, since);
+  EXPECT_TRUE(coordinator_->Stop().ok());
+}
+
+TEST_F(SealedCoordinatorTest, RestartedReplicaGetsItsKeyAgain) {
+  ASSERT_NO_FATAL_FAILURE(StartCovered());
+  const SessionStatus before = coordinator_->status();
+  servers_[1].reset();
+  ASSERT_NO_FATAL_FAILURE(StartReplica(1));
+  ASSERT_NO_FATAL_FAILURE(WriteUntil([this] {
+    const SessionStatus status = coordinator_->status();
+    return status.mode == "replicated" && status.replicas[1].connected &&
+           status.replicas[1].contiguous == status.marks.issued;
+  }));
+  EXPECT_EQ(coordinator_->status().replicas[1].incarnation, before.replicas[1].incarnation);
+  EXPECT_TRUE(coordinator_->Stop().ok());
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ TEST(RunCommandTest, WordsAfterTheDashesAreTheCommands) {
   EXPECT_EQ(command->direct, "/srv/d");
   EXPECT_TRUE(command->stats);
   EXPECT_FALSE(command->insecure);
+  EXPECT_EQ(command->key_rotation_s, 3600u);
   EXPECT_EQ(command->command, (std::vector<std::string>{"sh", "-c", "--stats --", "--"}));
 }
 
@@ -54,7 +55,8 @@ TEST(RunCommandTest, WithoutADirectVolumeTheCommandRunsAtMounts) {
 
 TEST(RunCommandTest, OptionsOfADirectVolumeAreRefusedAtMounts) {
   for (const char* const option :
-       {"--commit=sync", "--trigger=output", "--recover=auto", "--insecure", "--stats"}) {
+       {"--commit=sync", "--trigger=output", "--recover=auto", "--insecure", "--key-rotation=1",
+        "--stats"}) {
     const std::string error = ErrorOf({option, "--", "true"});
     EXPECT_NE(error.find("needs --direct DIR"), std::string::npos) << error;
     EXPECT_NE(error.find("mount"), std::string::npos) << error;
@@ -66,6 +68,7 @@ TEST(RunCommandTest, CommandWithoutDashesIsRefused) {
 }
 
 TEST(RunCommandTest, WrongValuesAreRefused) {
+  EXPECT_FALSE(ParseRunCommand({"--direct", "d", "--key-rotation=604801", "--", "true"}).ok());
   EXPECT_FALSE(ParseRunCommand({"--direct", "/srv/d", "--recover", "maybe", "--", "true"}).ok());
   EXPECT_FALSE(ParseRunCommand({"--direct", "/srv/d", "--log-level", "x", "--", "true"}).ok());
   EXPECT_FALSE(ParseRunCommand({"--direct", "a", "--direct", "b", "--", "true"}).ok());
