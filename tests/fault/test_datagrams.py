@@ -1,33 +1,12 @@
 """Hostile datagrams against live sockets of the primary and of a replica: no effect, ever."""
 import os
 
-from harness import frames, ops
-from harness.case import Case
-from harness.rig import PATIENT
+from harness import frames
 from harness.run import wait_until
+from harness.wired import WiredCase
 
 
-class HostileDatagrams(Case):
-
-    def at_work(self, m, acks):
-        """Returns a volume with every replica a member, the wire to replica 0, and a writer with
-        some acknowledgements."""
-        rig = self.rig(m=m, acks=acks, init_options=PATIENT)
-        rig.mount().wait_whole()
-        wire = self.own(frames.Wire(rig.net, 0))
-        writer = ops.OpWriter(rig.path)
-        self.addCleanup(writer.kill)
-        writer.more(50)
-        return rig, wire, writer
-
-    def recovered(self, rig, writer, lost=None):
-        """Recovers after a power cut, with replica `lost` lost, and checks the result."""
-        rig.power_cut(also=writer.kill)
-        if lost is not None:
-            rig.replicas[lost].lose_memory()
-        done = rig.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        ops.check(rig.backing, writer.ledger)
+class HostileDatagrams(WiredCase):
 
     def bombard(self, kind):
         """Sends every mutation of real frames of `kind` while the volume works, then cuts the power

@@ -97,7 +97,7 @@ class MountCase(Case):
     def start(self, *command, wrapped=True, **how):
         """Starts the command, whose standard output is a pipe and whose errors go to self.log."""
         proc = Proc(self.words(*command) if wrapped else command, self.log, pipe_out=True, **how)
-        self.addCleanup(DirectCase.end, DirectCase, proc)
+        self.addCleanup(DirectCase.end, proc)
         return proc
 
     def python(self, text, *words, **how):

@@ -3,36 +3,19 @@ was restarted gets its key again."""
 import os
 
 from fault.test_replicas import report_of
-from harness import frames, ops
-from harness.case import Case
+from harness import frames
 from harness.keys import Keys
 from harness.rig import PATIENT
 from harness.run import wait_until
+from harness.wired import WiredCase
 
 NEEDLE = b"a text that must not show on the wire "
 
 
-class Sealed(Case):
+class Sealed(WiredCase):
 
-    def at_work(self, m=3, acks=2, options="recover=auto", init_options=PATIENT):
-        """Returns a sealed volume with every replica a member, the wire to replica 0, and a writer
-        with some acknowledgements."""
-        rig = self.rig(m=m, acks=acks, keys=Keys(), init_options=init_options)
-        rig.mount(options, insecure=False).wait_whole()
-        wire = self.own(frames.Wire(rig.net, 0))
-        writer = ops.OpWriter(rig.path)
-        self.addCleanup(writer.kill)
-        writer.more(50)
-        return rig, wire, writer
-
-    def recovered(self, rig, writer, lost=None):
-        """Recovers after a power cut, with replica `lost` lost, and checks the result."""
-        rig.power_cut(also=writer.kill)
-        if lost is not None:
-            rig.replicas[lost].lose_memory()
-        done = rig.volume.recover()
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        ops.check(rig.backing, writer.ledger)
+    def at_work(self, **how):
+        return super().at_work(keys=Keys(), **how)
 
     def refused_at_replica(self, rig, index=0):
         """Returns the datagrams that the replica has refused, by reason."""

@@ -107,8 +107,9 @@ class DirectCase(Case):
         self.addCleanup(self.end, proc)
         return proc
 
-    def end(self, proc):
-        self.kill_all(proc)
+    @classmethod
+    def end(cls, proc):
+        cls.kill_all(proc)
         for pipe in (proc.popen.stdin, proc.popen.stdout):
             if pipe:
                 with contextlib.suppress(BrokenPipeError):
