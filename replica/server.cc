@@ -245,7 +245,7 @@ absl::Status ReplicaServer::Serve(const ReplicaOptions& options, const SocketAdd
 // the port stays closed, unless the user asked for it.
 absl::Status ReplicaServer::ServeControl(const ReplicaOptions& options, const SocketAddress& tcp) {
   if (options.insecure || keys_ != nullptr) {
-    SALIUS_ASSIGN_OR_RETURN(tcp_, ServeTcp(tcp, *service_, keys_));
+    SALIUS_ASSIGN_OR_RETURN(tcp_, ServeTcp(tcp, *service_, keys_, &keys_only_));
     return absl::OkStatus();
   }
   const std::string path = LocalSocketPath(LocalSocketDirectory(), tcp);

@@ -19,6 +19,7 @@
 #include "common/metrics.h"
 #include "replica/arena_file.h"
 #include "replica/control_service.h"
+#include "replica/keys_only_service.h"
 #include "replica/options.h"
 #include "replica/owner_keeper.h"
 #include "replica/promise_keeper.h"
@@ -91,6 +92,7 @@ class ReplicaServer {
   std::shared_ptr<ReplicaMetrics> metrics_;
   std::unique_ptr<ReceiveLoop> loop_;
   std::unique_ptr<ControlService> service_;
+  KeysOnlyService keys_only_{kReplicaVersion};  // answers clients without keys where there are keys
   std::unique_ptr<TcpServer> tcp_;      // null: control calls come by the unix socket only
   std::unique_ptr<LocalServer> local_;  // null: they come by TCP only
   std::unique_ptr<MetricsServer> metrics_server_;

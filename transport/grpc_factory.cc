@@ -86,7 +86,8 @@ absl::Status CallStatus(const grpc::Status& status, std::string_view peer) {
 
 absl::StatusOr<std::unique_ptr<TcpServer>> ServeTcp(const SocketAddress& listen,
                                                     grpc::Service& service,
-                                                    std::shared_ptr<Credentials> keys) {
+                                                    std::shared_ptr<Credentials> keys,
+                                                    grpc::Service* without_tls) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kServerKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMs);
@@ -102,8 +103,8 @@ absl::StatusOr<std::unique_ptr<TcpServer>> ServeTcp(const SocketAddress& listen,
   builder.RegisterService(&service);
   return TcpServer::Start(
       listen, builder,
-      keys == nullptr ? ServerCredentials() : Credentials::ForServer(std::move(keys)),
-      kServerKeepaliveTimeoutMs);
+      keys == nullptr ? ServerCredentials() : Credentials::ForServer(keys),
+      kServerKeepaliveTimeoutMs, keys == nullptr ? nullptr : without_tls);
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> ServeLocal(const std::string& path,

@@ -65,11 +65,13 @@ absl::Status CallStatus(const grpc::Status& status, std::string_view peer);
 // without a call after 5 minutes. With `keys` a caller without a certificate of a trusted
 // authority is refused, and a connection ends after kMaxConnectionAge, so that expired certificates
 // do not outlive it. Connections beyond the bounds of transport/connection_limits.h are closed at once.
-// Errors: those of TcpServer::Start.
+// `without_tls`: with `keys`, answers clients that use no TLS; it outlives the server; null: their
+// connections end. Errors: those of TcpServer::Start.
 inline constexpr std::chrono::minutes kMaxConnectionAge{10};
 absl::StatusOr<std::unique_ptr<TcpServer>> ServeTcp(const SocketAddress& listen,
                                                     grpc::Service& service,
-                                                    std::shared_ptr<Credentials> keys = nullptr);
+                                                    std::shared_ptr<Credentials> keys = nullptr,
+                                                    grpc::Service* without_tls = nullptr);
 
 // Serves at the Unix socket `path`, for this user only. No other thread may create files meanwhile:
 // it changes the process's umask. UNAVAILABLE when it cannot listen there.

@@ -1,6 +1,7 @@
 #include "transport/tcp_server.h"
 
 #include <errno.h>
+#include <grpcpp/server_posix.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,9 +14,14 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/file.h"
+#include "common/log.h"
 
 namespace salius {
 namespace {
+
+// A client without TLS needs its connection for one answer.
+constexpr int kPlainMs = 10'000;
+constexpr int64_t kLogNs = 1'000'000'000;
 
 absl::Status SetOption(const UniqueFd& fd, int level, int option, int value, const char* what) {
   if (::setsockopt(fd.get(), level, option, &value, sizeof(value)) == 0) return absl::OkStatus();
@@ -49,7 +55,8 @@ absl::StatusOr<UniqueFd> Listen(const SocketAddress& listen, int silent_ms) {
 
 absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(
     const SocketAddress& listen, grpc::ServerBuilder& builder,
-    std::shared_ptr<grpc::ServerCredentials> credentials, int silent_ms) {
+    std::shared_ptr<grpc::ServerCredentials> credentials, int silent_ms,
+    grpc::Service* without_tls) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd listener, Listen(listen, silent_ms));
   SocketAddress bound;
   bound.length = sizeof(bound.storage);
@@ -58,7 +65,6 @@ absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(
   }
   std::unique_ptr<TcpServer> made(new TcpServer());
   made->port_ = bound.port();
-  using Door = grpc::experimental::ExternalConnectionAcceptor;
   made->door_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       std::move(credentials));
@@ -67,17 +73,64 @@ absl::StatusOr<std::unique_ptr<TcpServer>> TcpServer::Start(
     return absl::UnavailableError(
         absl::StrCat("gRPC makes no server for ", FormatSockaddr(bound)));
   }
+  if (without_tls != nullptr) SALIUS_RETURN_IF_ERROR(made->StartSorter(*without_tls));
   SALIUS_ASSIGN_OR_RETURN(
       made->acceptor_,
       ConnectionAcceptor::Start(
           absl::StrCat("TCP port ", made->port_), std::move(listener),
           [](int, const SocketAddress& peer) { return FormatHost(peer); },
-          [door = made->door_.get()](UniqueFd connection) {
-            Door::NewConnectionParameters parameters;
-            parameters.fd = connection.Release();
-            door->HandleNewConnection(&parameters);
+          [server = made.get()](UniqueFd connection) {
+            if (server->sorter_ != nullptr) {
+              server->sorter_->Add(std::move(connection));
+            } else {
+              server->Serve(std::move(connection));
+            }
           }));
   return made;
+}
+
+absl::Status TcpServer::StartSorter(grpc::Service& without_tls) {
+  grpc::ServerBuilder builder;
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kPlainMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kPlainMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 0);
+  builder.RegisterService(&without_tls);
+  plain_server_ = builder.BuildAndStart();
+  if (plain_server_ == nullptr) {
+    return absl::UnavailableError("gRPC makes no server for clients without keys");
+  }
+  SALIUS_ASSIGN_OR_RETURN(sorter_, TlsSorter::Start([this](UniqueFd connection, bool tls) {
+                            if (tls) {
+                              Serve(std::move(connection));
+                            } else {
+                              ServePlain(std::move(connection));
+                            }
+                          }));
+  return absl::OkStatus();
+}
+
+void TcpServer::Serve(UniqueFd connection) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.Release();
+  door_->HandleNewConnection(&parameters);
+}
+
+void TcpServer::ServePlain(UniqueFd connection) {
+  static Counter& clients =
+      GetCounter("salius_control_clients_without_keys_total",
+                 "Control connections of clients without keys, whose calls were refused");
+  clients.Increment();
+  SocketAddress peer;
+  peer.length = sizeof(peer.storage);
+  const int64_t now = SystemClock().MonotonicNanos();
+  int64_t next = next_line_ns_.load();
+  if (now >= next && next_line_ns_.compare_exchange_strong(next, now + kLogNs) &&
+      ::getpeername(connection.get(), peer.get(), &peer.length) == 0) {
+    SLOG_WARN("TCP port {}: a client without keys, at {}, is refused: upgrade it, and give it keys=",
+              port_, FormatSockaddr(peer));
+  }
+  grpc::AddInsecureChannelFromFd(plain_server_.get(), connection.Release());
 }
 
 TcpServer::~TcpServer() { Stop(std::chrono::milliseconds(0)); }
@@ -85,6 +138,12 @@ TcpServer::~TcpServer() { Stop(std::chrono::milliseconds(0)); }
 void TcpServer::Stop(std::chrono::milliseconds time) {
   // First, because gRPC leaks a connection that it gets when it shuts down.
   acceptor_.reset();
+  sorter_.reset();
+  if (plain_server_ != nullptr) {
+    plain_server_->Shutdown(std::chrono::system_clock::now());
+    plain_server_->Wait();
+    plain_server_.reset();
+  }
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now() + time);
   server_->Wait();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/keys/authority.h"
+#include "common/metrics.h"
 #include "tests/unit/replica/server_testing.h"
 #include "transport/credentials.h"
 
@@ -117,6 +118,22 @@ TEST_F(ServerKeysTest, StatusSaysWhoseTheAskedVolumeIs) {
   EXPECT_EQ(OwnerSeenBy(*bob_), Owner::OWNER_OTHER);
   EXPECT_EQ(OwnerSeenBy(*op_), Owner::OWNER_OTHER);
   EXPECT_EQ(Status(*anne_).asked_owner(), Owner::OWNER_UNKNOWN) << "nothing is asked";
+}
+
+TEST_F(ServerKeysTest, ClientWithoutKeysLearnsWhatItNeeds) {
+  ReplicaClient plain(server_->port());  // as clients of every version without keys
+  control::ReplicaStatusResponse status;
+  const std::vector<grpc::Status> refused = {
+      plain.Open(Session()), Fence(plain), Ask(plain), plain.Fetch().status, Drop(plain), Forget(plain),
+      Call(plain, &control::Replica::Stub::Status, control::ReplicaStatusRequest(), &status)};
+  for (const grpc::Status& one : refused) {
+    EXPECT_EQ(one.error_code(), Code::UNAVAILABLE);
+    EXPECT_THAT(one.error_message(), HasSubstr(absl::StrCat("version ", kReplicaVersion)));
+    EXPECT_THAT(one.error_message(), HasSubstr("with keys only"));
+  }
+  EXPECT_GE(GetCounter("salius_control_clients_without_keys_total", "").Value(), 1);
+  // Others are served meanwhile.
+  EXPECT_TRUE(anne_->Open(Session()).ok());
 }
 
 TEST_F(ServerKeysTest, OtherTenantsVolumeIsRefusedInEachCall) {
