@@ -49,6 +49,11 @@ void NotifyStopping();
 // that check.
 void UsePlainMutexes();
 
+// Keeps this process's memory from others, because keys are in it: no core dump has it, and no other
+// process of the same user reads it or attaches to it, unless it has CAP_SYS_PTRACE. Threads and
+// forked processes inherit that; a program that is executed does not.
+void KeepMemoryPrivate();
+
 // Lifts the limit of a file's size (ulimit -f) that the process was started with: the data that it
 // writes belongs to others. A write beyond the limit would kill the process. RESOURCE_EXHAUSTED,
 // with the remedy, when lifting it is not allowed.

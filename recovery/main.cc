@@ -142,5 +142,6 @@ int main(int argc, char** argv) {
   // three quarters of the time.
   mallopt(M_ARENA_MAX, 1);
   salius::UsePlainMutexes();
+  salius::KeepMemoryPrivate();
   return salius::recovery::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -40,6 +40,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (const absl::Status log = InitLogging("salius-replica", options->log_level); !log.ok()) {
     return Fail(log, kExitUsage);
   }
+  KeepMemoryPrivate();
   // Before any thread: they inherit the blocked signals.
   SignalWaiter signals;
   // The receiving thread writes to the log, and so do calls that answer a fence. Neither may wait

@@ -51,6 +51,7 @@ void PrintUsage(std::FILE* out) {
 
 int main(int argc, char** argv) {
   salius::UsePlainMutexes();
+  salius::KeepMemoryPrivate();
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     PrintUsage(stderr);

@@ -131,6 +131,7 @@ class MountDaemon {
 };
 
 absl::Status MountDaemon::Acquire(const std::string& rights) {
+  KeepMemoryPrivate();
   SALIUS_ASSIGN_OR_RETURN(dir_, LockVolume(command_.backing));
   SALIUS_RETURN_IF_ERROR(ClaimOnThisHost(*dir_));
   const MountOptions& options = command_.options;

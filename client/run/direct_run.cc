@@ -37,6 +37,7 @@
 #include "client/status/status_server.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/daemon.h"
 #include "common/deadline.h"
 #include "common/file.h"
 #include "common/host.h"
@@ -209,6 +210,7 @@ class Session {
 };
 
 absl::Status Session::Begin(VolumeDir dir) {
+  KeepMemoryPrivate();
   dir_ = std::move(dir);
   SALIUS_RETURN_IF_ERROR(CheckVolumeKind(dir_.config, dir_.path, VolumeKind::kDirect));
   SALIUS_RETURN_IF_ERROR(CheckDirectOwner(dir_));

@@ -350,6 +350,11 @@ class LocalControl(Case):
         self.assertNotEqual(stranger.run(*words, netns=self.net.primary).returncode, 0)
         self.assertEqual(stranger.reached(stranger.files_below(run)), [])
         self.assertFalse(self.connects_by_tcp(replica.port))
+        # Its memory, with keys of sessions, is out of reach even for other processes of its user.
+        done = sh(*as_user("games"), "cat", "/proc/%d/environ" % replica.proc.pid, check=False)
+        self.assertIn("Permission denied", done.stderr)
+        done = sh(*as_user("games"), "cat", "/proc/self/environ", check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_socket_that_cannot_be_made_is_refused_with_advice(self):
         replica, run = self.of_user("games")

@@ -2,9 +2,11 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -47,6 +49,26 @@ TEST(SignalWaiterTest, WakeEndsOneWait) {
   std::thread waker([&] { waiter.Wake(); });
   EXPECT_EQ(waiter.WaitFor(60'000'000), 0);
   waker.join();
+}
+
+TEST(KeepMemoryPrivateTest, ForkedProcessesInheritIt) {
+  // In a process of its own: a sanitizer may need the memory of this one.
+  const pid_t child = fork();
+  if (child == 0) {
+    KeepMemoryPrivate();
+    const bool hidden = prctl(PR_GET_DUMPABLE) == 0;
+    // It still reads its own files of /proc.
+    const bool reads = access("/proc/self/fd/0", F_OK) == 0 && ProcStatusBytes("VmRSS").ok();
+    const pid_t grandchild = fork();
+    if (grandchild == 0) _exit(prctl(PR_GET_DUMPABLE) == 0 ? 0 : 1);
+    int status = -1;
+    const bool inherits = waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    _exit(hidden && reads && inherits ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(prctl(PR_GET_DUMPABLE), 1);
 }
 
 TEST(SignalWaiterTest, TimesOut) {
