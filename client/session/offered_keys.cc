@@ -75,6 +75,16 @@ void OfferedKeys::StartChange() {
   next_ = NewKey();
 }
 
+bool OfferedKeys::ChangeWhenDue(int64_t now_ns, int64_t interval_ns) {
+  if (since_ns_ == 0 || changes_until_ != changes_) {
+    since_ns_ = now_ns;
+    changes_until_ = changes_;
+  }
+  if (interval_ns <= 0 || now_ns - since_ns_ < interval_ns || changing()) return false;
+  StartChange();
+  return true;
+}
+
 bool OfferedKeys::Advance(ReplicaMask connected) {
   if (!changing() || (connected & ~next_.has & ~plain_) != 0) return false;
   ring_.SealWith(next_.id);

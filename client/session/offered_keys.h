@@ -77,6 +77,10 @@ class OfferedKeys {
 
   // Begins to change the key, unless it is being changed.
   void StartChange();
+  // Does so when the present key has been in use for `interval_ns` (0: never), counted from the first
+  // call that finds it. So acknowledgements under the key before count for as long. Call it often.
+  // Returns whether a change began.
+  bool ChangeWhenDue(int64_t now_ns, int64_t interval_ns);
   bool changing() const { return next_.id != 0; }
   // Ends the change if each of `connected` has the next key: it seals from now on. Returns whether
   // it did.
@@ -104,6 +108,9 @@ class OfferedKeys {
   Key present_, next_, retired_;  // retired_: the one before the present one
   ReplicaMask plain_ = 0;
   uint64_t changes_ = 0;
+  // Since when the present key is in use, and the number of changes until then.
+  int64_t since_ns_ = 0;
+  uint64_t changes_until_ = 0;
 };
 
 }  // namespace salius

@@ -123,13 +123,7 @@ void ReplicaLinks::RefreshKeys() {
   const int64_t now = shared_.clock.MonotonicNanos();
   absl::MutexLock lock(&shared_.mu);
   if (!keys_.begun()) return;
-  const int64_t interval = shared_.options.key_rotation_ns;
-  if (change_key_at_ns_ == 0) change_key_at_ns_ = now + interval;
-  if (interval > 0 && now >= change_key_at_ns_) {
-    change_key_at_ns_ = now + interval;
-    keys_.StartChange();
-    PublishKeys();
-  }
+  if (keys_.ChangeWhenDue(now, shared_.options.key_rotation_ns)) PublishKeys();
   const ReplicaMask connected = shared_.core.policy().connected();
   if (keys_.Advance(connected)) PublishKeys();
   for (size_t i = 0; i < peers_.size(); ++i) {

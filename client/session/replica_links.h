@@ -160,7 +160,6 @@ class ReplicaLinks {
   std::vector<Peer> peers_;
   KeyRing ring_;  // of channel_, when it is sealed
   OfferedKeys keys_ ABSL_GUARDED_BY(shared_.mu){ring_};
-  int64_t change_key_at_ns_ ABSL_GUARDED_BY(shared_.mu) = 0;  // 0: not set yet
   std::function<void(const KeysInUse&)> share_keys_;
   std::unique_ptr<DatagramChannel> channel_;
   DatagramChannel* wire_ = nullptr;  // channel_, or the channel in it

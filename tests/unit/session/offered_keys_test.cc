@@ -110,6 +110,29 @@ TEST_F(OfferedKeysTest, AcknowledgementsUnderTheKeyBeforeCountUntilTheNextChange
   EXPECT_EQ(Ack(before, SealKey{1}), SealRefusal::kNoKey);
 }
 
+TEST_F(OfferedKeysTest, KeyBeforeCountsForAnIntervalAlsoAfterASlowChange) {
+  const KeyOffer before = keys.ForOpening(0);
+  keys.Took(0, before, SealKey{1});
+  keys.ChangeWhenDue(1, 100);
+  keys.ChangeWhenDue(100, 100);
+  EXPECT_FALSE(keys.changing());
+  keys.ChangeWhenDue(101, 100);
+  EXPECT_TRUE(keys.changing());
+  keys.ChangeWhenDue(500, 100);  // the replica has not answered yet
+  GiveAll(0);
+  ASSERT_TRUE(keys.Advance(1));
+  keys.ChangeWhenDue(510, 100);
+  keys.ChangeWhenDue(609, 100);
+  EXPECT_FALSE(keys.changing());
+  EXPECT_EQ(Ack(before, SealKey{1}), SealRefusal::kNone);
+  keys.ChangeWhenDue(610, 100);
+  EXPECT_TRUE(keys.changing());
+  GiveAll(0);
+  ASSERT_TRUE(keys.Advance(1));
+  keys.ChangeWhenDue(1000, 0);
+  EXPECT_FALSE(keys.changing());
+}
+
 TEST_F(OfferedKeysTest, ReplicaThatOpensDuringAChangeGetsThePresentKeyFirst) {
   GiveAll(0);
   keys.StartChange();
