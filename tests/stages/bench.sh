@@ -90,6 +90,13 @@ for subject in one other "mount floor" "in-process floor"; do
   check "$subject is in the comparison" grep -Eq "^$subject +[1-9]" "$log"
 done
 
+# A key that changes every second, beside one that never does.
+/usr/bin/python3 -m bench.rotation --smoke >"$log" 2>&1
+status=$?
+cat "$log"
+check "the measurement of key changes ends with exit status 0, not $status" [ "$status" -eq 0 ]
+check "both volumes are judged" [ "$(grep -Ec "^key .* longest write / p99: median [0-9.]+, most" "$log")" -eq 2 ]
+
 # The measurements of the papers, at their smallest size.
 /usr/bin/python3 -m papers --short --results "$log.results" optfs nbw >"$log" 2>&1
 status=$?
