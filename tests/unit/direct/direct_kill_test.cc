@@ -36,6 +36,9 @@ class DirectKillTest : public ::testing::Test {
     EXPECT_EQ(volume_.replica(0).Record(seq).substr(kRecordHeaderBytes), text);
   }
 
+  void KillAtAnyInstructionOfAWriteAndItsSync();
+  void KillManyWritersAtRandomTimes();
+
   TestVolume volume_;
   Process process_;
   int fd_ = -1;
@@ -184,7 +187,7 @@ TEST_F(DirectKillTest, CompleteRecordIsKnownToItsFileAtEachInstruction) {
   EXPECT_EQ(unknown, 0);
 }
 
-TEST_F(DirectKillTest, AtAnyInstructionOfAWriteAndItsSync) {
+void DirectKillTest::KillAtAnyInstructionOfAWriteAndItsSync() {
   std::mt19937_64 random(1);
   const auto body = [&] {
     Write(process_, file_, fd_, 100, "by the child");
@@ -199,6 +202,10 @@ TEST_F(DirectKillTest, AtAnyInstructionOfAWriteAndItsSync) {
     ExpectProgress("attempt " + std::to_string(i));
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(DirectKillTest, AtAnyInstructionOfAWriteAndItsSync) {
+  KillAtAnyInstructionOfAWriteAndItsSync();
 }
 
 TEST_F(DirectKillTest, AtAnyInstructionOfARealSync) {
@@ -236,7 +243,7 @@ struct Board {
   std::atomic<uint64_t> acknowledged[8];
 };
 
-TEST_F(DirectKillTest, ManyWritersKilledAtRandomTimes) {
+void DirectKillTest::KillManyWritersAtRandomTimes() {
   auto* const board = static_cast<Board*>(
       mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   std::mt19937_64 random(4);
@@ -288,6 +295,37 @@ TEST_F(DirectKillTest, ManyWritersKilledAtRandomTimes) {
     close(fd);
   }
   munmap(board, sizeof(Board));
+}
+
+TEST_F(DirectKillTest, ManyWritersKilledAtRandomTimes) { KillManyWritersAtRandomTimes(); }
+
+// The same in a sealed session: what a killed process leaves hinders no other, and no datagram has
+// the nonce of another.
+class SealedKillTest : public DirectKillTest {
+ protected:
+  void SetUp() override {
+    volume_.Seal();
+    DirectKillTest::SetUp();
+  }
+  void ExpectGoodDatagrams() {
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(volume_.replica(i).unopened(), 0u);
+      EXPECT_EQ(volume_.replica(i).nonces_again(), 0u);
+    }
+    for (const std::atomic<uint64_t>& refused : window().header().seal.refused) {
+      EXPECT_EQ(refused.load(), 0u);
+    }
+  }
+};
+
+TEST_F(SealedKillTest, AtAnyInstructionOfAWriteAndItsSync) {
+  KillAtAnyInstructionOfAWriteAndItsSync();
+  ExpectGoodDatagrams();
+}
+
+TEST_F(SealedKillTest, ManyWritersKilledAtRandomTimes) {
+  KillManyWritersAtRandomTimes();
+  ExpectGoodDatagrams();
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "client/direct/coordinator/shared_keys.h"
 #include "client/direct/process/process.h"
 #include "client/direct/window/acks.h"
 #include "client/direct/window/claim.h"
@@ -41,6 +42,7 @@
 #include "log/record.h"
 #include "log/record_layout.h"
 #include "proto/frame.h"
+#include "transport/sealer.h"
 
 namespace salius::direct {
 
@@ -109,6 +111,11 @@ inline void PublishReplicated(const SharedWindow& window, int acks = 1, ReplicaM
   SetPhase(window, Phase::kReplicated);
 }
 
+// The keys of a sealed TestVolume.
+inline constexpr uint32_t kTestKeyId = 0x5EA1;
+inline SealKey TestRecordKey() { return {1}; }
+inline SealKey TestAckKey(uint32_t replica) { return {2, static_cast<uint8_t>(replica)}; }
+
 // A replica in memory: a thread that takes records and acknowledges them.
 class TestReplica {
  public:
@@ -137,6 +144,14 @@ class TestReplica {
 
   const sockaddr_in& address() const { return address_; }
   void Mute(bool mute) { mute_ = mute; }
+  // Takes and gives sealed datagrams only from now on, as replica `index`.
+  void Seal(uint32_t index) {
+    index_ = index;
+    sealed_ = true;
+  }
+  // Returns how many datagrams it could not open, and how many had a nonce of another datagram.
+  size_t unopened() const { return unopened_; }
+  size_t nonces_again() const { return nonces_again_; }
   // Returns the record's bytes; empty if it has none.
   std::string Record(Seq seq) {
     std::lock_guard lock(mutex_);
@@ -157,13 +172,27 @@ class TestReplica {
       const ssize_t got = recvfrom(socket_, bytes.data(), bytes.size(), 0,
                                    reinterpret_cast<sockaddr*>(&from), &size);
       if (got <= 0 || mute_) continue;
+      absl::Span<uint8_t> datagram(bytes.data(), static_cast<size_t>(got));
+      const absl::Span<const uint8_t> frame = sealed_ ? Open(datagram) : datagram;
       FrameHeader header;
-      if (DecodeFrameHeader(bytes.data(), static_cast<size_t>(got), &header) != FrameFault::kNone) {
-        continue;
-      }
-      Take(header, bytes.data() + kFrameHeaderBytes);
+      if (DecodeFrameHeader(frame.data(), frame.size(), &header) != FrameFault::kNone) continue;
+      Take(header, frame.data() + kFrameHeaderBytes);
       Answer(header, from);
     }
+  }
+  absl::Span<const uint8_t> Open(absl::Span<uint8_t> datagram) {
+    SealPrefix prefix;
+    const bool decoded =
+        DecodeSealPrefix(datagram.data(), datagram.size(), &prefix) == SealFault::kNone;
+    const std::string sealed(datagram.begin(), datagram.end());
+    absl::Span<const uint8_t> frame;
+    if (decoded) frame = Opener(TestRecordKey()).Open(prefix, datagram);
+    if (frame.empty()) {
+      ++unopened_;
+    } else if (nonces_.try_emplace(prefix.counter, sealed).first->second != sealed) {
+      ++nonces_again_;
+    }
+    return frame;
   }
   void Take(const FrameHeader& header, const uint8_t* payload) {
     namespace layout = record_layout;
@@ -206,14 +235,26 @@ class TestReplica {
     header.count = 0;
     header.payload_bytes = static_cast<uint32_t>(EncodeAckPayload(ack, bytes + kFrameHeaderBytes));
     EncodeFrameHeader(header, bytes);
-    sendto(socket_, bytes, kFrameHeaderBytes + header.payload_bytes, 0,
-           reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+    const iovec frame_part{bytes, kFrameHeaderBytes + header.payload_bytes};
+    uint8_t sealed[sizeof(bytes) + kSealBytes];
+    iovec out = frame_part;
+    if (sealed_) {
+      const SealPrefix prefix{SealKind::kSealed, kTestKeyId, index_ + 1, ++ack_counter_};
+      out = {sealed, Sealer(TestAckKey(index_))
+                         .Seal(prefix, absl::MakeConstSpan(&frame_part, 1), sealed)};
+    }
+    sendto(socket_, out.iov_base, out.iov_len, 0, reinterpret_cast<const sockaddr*>(&to),
+           sizeof(to));
   }
 
   const Incarnation incarnation_;
   int socket_ = -1;
   sockaddr_in address_{};
-  std::atomic<bool> stop_{false}, mute_{false};
+  std::atomic<bool> stop_{false}, mute_{false}, sealed_{false};
+  std::atomic<uint32_t> index_{0};
+  std::atomic<size_t> unopened_{0}, nonces_again_{0};
+  std::map<uint64_t, std::string> nonces_;  // the datagram of each counter
+  uint64_t ack_counter_ = 0;
   std::mutex mutex_;
   std::map<Seq, std::string> records_, fragments_;
   Seq contiguous_ = 0;
@@ -255,6 +296,19 @@ class TestVolume {
   const std::string& directory() const { return directory_; }
   TestReplica& replica(size_t i) { return *replicas_[i]; }
   int socket() const { return socket_; }
+
+  // Makes the session a sealed one. Before anything is sent.
+  void Seal() {
+    KeysInUse keys;
+    keys.record_key_id = kTestKeyId;
+    keys.record_key = TestRecordKey();
+    for (uint32_t i = 0; i < replicas_.size(); ++i) {
+      keys.ack_keys.push_back({static_cast<int>(i), kTestKeyId, TestAckKey(i)});
+      replicas_[i]->Seal(i);
+    }
+    PublishKeys(window(), keys);
+    window().header().seal.sealed = 1;
+  }
 
   // Starts the coordinator: it holds the life lock, and works.
   void StartCoordinator() {
@@ -337,6 +391,7 @@ class TestVolume {
         claimed.last = window().header().sent.load();
         claimed.replicas = window().header().replicas;
         std::memcpy(claimed.peers, window().header().peers, sizeof(claimed.peers));
+        claimed.key = window().header().seal.record_key;
       }
     }
     SendClaimed(window(), socket_, claimed, now);
