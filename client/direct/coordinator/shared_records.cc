@@ -117,7 +117,7 @@ void SharedRecords::PublishPeer(size_t index, const Replicator& policy, const Pe
   Peer& published = header.peers[index];
   if (peer.incarnation != published.incarnation ||
       peer.counts_from_ns != published.counts_from_ns) {
-    header.heard[index] = Heard{};
+    header.heard[index].Forget(0);
   }
   published = peer;
 }

@@ -99,8 +99,7 @@ AckVerdict TakeAck(const SharedWindow& window, uint32_t replica, int64_t sent_ns
     return AckVerdict::kOdd;
   }
   if (heard.incarnation != ack.incarnation) {
-    heard = Heard{};
-    heard.incarnation = ack.incarnation;
+    heard.Forget(ack.incarnation);
     heard.contiguous_ns = heard.marks_ns = now;
   }
   if (heard.lost != 0) return AckVerdict::kOdd;
@@ -116,7 +115,8 @@ AckVerdict TakeAck(const SharedWindow& window, uint32_t replica, int64_t sent_ns
   Remember(heard, ack, now);
   const int64_t rtt = now - sent_ns;
   if (sent_ns > 0 && rtt > 0 && rtt < 1'000'000'000) {
-    heard.rtt_ns = heard.rtt_ns == 0 ? rtt : heard.rtt_ns + (rtt - heard.rtt_ns) / 8;
+    const int64_t smoothed = heard.rtt_ns == 0 ? rtt : heard.rtt_ns + (rtt - heard.rtt_ns) / 8;
+    __atomic_store_n(&heard.rtt_ns, smoothed, __ATOMIC_RELAXED);
   }
   return AckVerdict::kCounted;
 }

@@ -21,7 +21,7 @@
 //     TryTakeLock(Header::life)       (robust_lock.h) hold it from the first thread; no lock
 //     SetPhase                        (waits.h) phase and generation; WakeAll after unlocking
 //     Header::rule, counting, peers   publish by assignment; AdvanceDurable afterwards
-//     Header::heard[i] = {}           when replica i is opened again
+//     Header::heard[i].Forget         when replica i is opened again
 //     AdvanceDurable                  (acks.h) after a change of the rule; Wake after unlocking
 //     Window::Hold, Forget            directly, after the policy's own decisions
 //     PublishCheckpoint               (acks.h) cuts the window; WakeAll after unlocking
@@ -150,7 +150,15 @@ struct Heard {
   Epoch promise;
   uint64_t lost;     // 1: its memory went back. It does not count until this is cleared
   int64_t marks_ns;  // when the last two changed
-  int64_t rtt_ns;    // smoothed round trip; 0: not known
+  // Smoothed round trip; 0: not known. Threads read it without the lock, so it is stored atomically.
+  int64_t rtt_ns;
+
+  // Forgets all but the round trip, for acknowledgements of this incarnation.
+  void Forget(Incarnation now_of) {
+    incarnation = now_of;
+    contiguous = trimmed = promise = lost = 0;
+    contiguous_ns = marks_ns = 0;
+  }
 };
 
 inline constexpr size_t kMailBytes = 704;  // the largest acknowledgement; checked in acks.cc
