@@ -22,6 +22,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/gate/descriptor_kind.h"
 #include "common/check.h"
 
@@ -41,6 +42,7 @@ using gate::Kind;
 using gate::OutputCall;
 using gate::Where;
 
+constexpr absl::string_view kDescriptors = "/proc/self/fd/";
 constexpr int kMostMessages = 64;  // of one sendmmsg(2) that are looked at
 
 struct CloseDir {
@@ -388,6 +390,14 @@ bool Supervisor::NameIsOutside(int thread, int64_t directory, uint64_t address) 
   if (address == 0) return LeadsOutside(thread, static_cast<int>(directory));  // utimensat(2)
   if (!ReadPath(thread, address, &path)) return true;
   const std::string process = absl::StrCat("/proc/", thread);
+  // The C library changes the mode of what may be a link by this name of a descriptor.
+  int fd = -1;
+  Seen own, theirs;
+  if (absl::StartsWith(path, kDescriptors) &&
+      absl::SimpleAtoi(path.substr(kDescriptors.size()), &fd) && LookAt("/proc", &own) &&
+      LookAt(absl::StrCat(process, "/root/proc"), &theirs) && Identity(own) == Identity(theirs)) {
+    return LeadsOutside(thread, fd);
+  }
   std::string base;
   if (!path.empty() && path[0] == '/') {
     base = absl::StrCat(process, "/root");

@@ -140,6 +140,8 @@ LEAKS = {
     "mkdir outside": ("", "os.mkdir(out + '/name')", "name"),
     "rename outside": ("open(out + '/old', 'w').close()", "os.rename(out + '/old', out + '/name')", "name"),
     "a file outside": ("f = os.open(out + '/file', os.O_WRONLY)", "os.write(f, b'heard')", "file"),
+    "the mode of a file outside, by its descriptor": (
+        "f = os.open(out + '/file', os.O_PATH)", "os.chmod('/proc/self/fd/%d' % f, 0o612)", "mode"),
     "a lock on a file outside": ("f = os.open(out + '/file', os.O_RDWR)", "fcntl.lockf(f, fcntl.LOCK_EX)", "lock"),
     "flock of a file outside": ("f = os.open(out + '/file', os.O_RDWR)", "fcntl.flock(f, fcntl.LOCK_EX)", "flock"),
     "a terminal": ("f = os.open(TERMINAL, os.O_WRONLY | os.O_NOCTTY)", "os.write(f, b'heard')", "terminal"),
@@ -209,7 +211,7 @@ class Channels:
             return bool(select.select([fds[channel]], [], [], timeout)[0])
         try:
             wait_until({"name": self.named, "file": self.written, "lock": self.locked, "flock": self.flocked,
-                        "messages": self.messaged, "semaphore": self.raised}[channel],
+                        "messages": self.messaged, "semaphore": self.raised, "mode": self.made_shared}[channel],
                        timeout, lambda: "silent")
         except Exception:  # the time is over
             return False
@@ -220,6 +222,9 @@ class Channels:
 
     def written(self):
         return os.path.getsize(self.out + "/file") > 0
+
+    def made_shared(self):
+        return os.stat(self.out + "/file").st_mode & 0o777 == 0o612
 
     def locked(self):
         with open(self.out + "/file", "rb+") as f:

@@ -341,6 +341,21 @@ class Gated(MountCase):
         self.assertEqual((made.st_mode & 0o777, made.st_uid, made.st_gid, made.st_mtime, made.st_size), (0o640, 1, 2, 4, 3))
         self.assertEqual(os.getxattr(self.rig_.file("new"), "user.x"), b"1")
 
+    def test_mode_of_a_directory_does_not_wait(self):
+        """The C library sets it by /proc/self/fd where the kernel has no call for what may be a link."""
+        os.mkdir(self.rig_.file("d"))
+        run = self.python("ready(); os.pwrite(fd, b'x', 0); d = os.open(sys.argv[1], os.O_PATH)\n"
+                          "os.chmod('/proc/self/fd/%d' % d, 0o750); name(15, b'made'); sys.stdin.readline()", self.rig_.file("d"))
+        self.await_ready(run)
+        self.stop_replicas()  # an output would wait
+        before = self.rig_.mount_.status()["durable"]
+        self.go(run)
+        self.await_name(run, "made")
+        self.assertEqual(self.rig_.mount_.status()["durable"], before, "it waited")
+        self.sound()
+        self.end(run)
+        self.assertEqual(os.stat(self.rig_.file("d")).st_mode & 0o777, 0o750)
+
     def requests(self):
         """Returns how often the daemon has read: each request is one or two."""
         with open("/proc/%d/io" % self.rig_.mount_.pid) as f:
