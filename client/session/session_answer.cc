@@ -38,7 +38,7 @@ absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
     return absl::UnimplementedError(absl::StrCat(
         "replica ", replica, " (version ", Printable(message.version(), NewLines::kReplace),
         ") does not seal datagrams, and this primary (version ", kSaliusVersion,
-        ") does: upgrade it, and give it --keys"));
+        ") does: upgrade it, and give both ends keys, or neither of them insecure"));
   }
   std::memcpy(key.data(), message.ack_key().data(), key.size());
   opened.ack_key = key;

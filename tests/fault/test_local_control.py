@@ -14,6 +14,7 @@ import sys
 
 from harness import frames, stranger
 from harness.case import Case
+from harness.direct_run import DirectRun
 from harness.image import Image
 from harness.net import Net, inside
 from harness.proc import Proc
@@ -49,6 +50,12 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     except BlockingIOError:
         print(json.dumps(answers))
 """
+
+WRITES_SECRET = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_SYNC, 0o600)
+os.pwrite(fd, b"%s", 0)
+""" % SECRET.decode()
 
 # Answers each datagram at the port, and prints what it received.
 ANSWERS = """
@@ -131,9 +138,9 @@ class LocalControl(Case):
     def replicas(self, count, *options):
         return [self.own(LocalReplica(self.net, i, *options)).start() for i in range(count)]
 
-    def init(self, replicas, acks=2):
+    def init(self, replicas, acks=2, *options):
         self.volume.init([replica.address for replica in replicas], acks, "--allow-same-host", "--log-max", "16MiB",
-                         "--delta", "500ms")
+                         "--delta", "500ms", *options)
 
     def mount(self):
         mount = self.own(Mount(self.volume, insecure=False))
@@ -245,8 +252,30 @@ class LocalControl(Case):
         self.init(replicas)
         mount = self.mount()
         self.write_secret()
-        sealed = mount.status()["sealing"]
-        self.assertEqual(sealed["refused"]["unsealed"], 0)
+        self.forge_records(replicas, mount)
+        mount.proc.kill()
+        self.image.shutdown()
+        mount._detach()
+        self.recovers_secret()
+
+    def test_forged_records_for_a_direct_volume_are_refused(self):
+        replicas = self.replicas(2)
+        self.init(replicas, 2, "--direct")
+        self.volume.trust_words = lambda: []
+        run = self.own(DirectRun(self.volume))
+        run.wait_mode("replicated")
+        sh(*in_netns(self.net.primary), *self.volume.join_words(), sys.executable, "-c", WRITES_SECRET,
+           os.path.join(self.backing, "secret"))
+        self.forge_records(replicas, run)
+        run.kill()
+        self.image.shutdown()
+        run._detach()
+        self.recovers_secret()
+
+    def forge_records(self, replicas, session):
+        """Another user tells the replicas that all records are on the primary's disk. They refuse it, since
+        it is plain."""
+        self.assertEqual(session.status()["sealing"]["refused"]["unsealed"], 0)
         for replica in replicas:
             # Even with all numbers of the session: that everything is on the primary's disk.
             _, volume, epoch, session = replica.session()
@@ -258,10 +287,9 @@ class LocalControl(Case):
             metrics = replica.metrics()
             self.assertGreater(metrics['salius_replica_drops_total{reason="unsealed"}'], 0)
             self.assertEqual((metrics["salius_replica_sealed"], metrics["salius_replica_plain_sessions"]), (1, 0))
-        # The replicas have kept their records.
-        mount.proc.kill()
-        self.image.shutdown()
-        mount._detach()
+
+    def recovers_secret(self):
+        """After a power cut the replicas still have their records."""
         self.image.umount()
         self.image.mount()
         done = self.volume.recover()

@@ -384,8 +384,12 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const VolumeDir&
         "the volume was not closed cleanly: recover it first (salius-recover)");
   }
   options.config.log_max_bytes = std::min(options.config.log_max_bytes, kMostRingBytes);
-  // The processes seal for all replicas, or for none.
-  options.plain = !options.sealed && options.keys == nullptr;
+  // The processes seal for all replicas, or for none. Without keys the replicas are on this host: the
+  // key goes to them by their unix sockets.
+  if (options.keys == nullptr && !options.sealed) {
+    options.sealed = !options.insecure;
+    options.plain = options.insecure;
+  }
   SALIUS_ASSIGN_OR_RETURN(const struct stat root, dir.backing->Stat(dir.root_fd));
   const uint64_t session = SecureRandom64();
   SALIUS_ASSIGN_OR_RETURN(WindowMemory memory, WindowMemory::Make(SpecFor(

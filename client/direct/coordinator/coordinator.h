@@ -36,7 +36,8 @@ class Coordinator {
 
   // Starts a session on a clean (or just recovered) volume: notes it, in mode local, then opens
   // sessions at the replicas in the background. `dir` holds the volume's lock, and outlives it.
-  // `options.channel_layer` must be empty. Without `options.keys` or `sealed` datagrams are plain.
+  // `options.channel_layer` must be empty. Datagrams are plain with `options.insecure` and
+  // without `options.keys` or `sealed`. Else a replica that takes no key is of no use.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const VolumeDir& dir, StateFile state,
                                                             StreamOptions options);
   // Ends it. Without Stop() that is like a crash of the process: the volume stays open.
