@@ -94,7 +94,7 @@ class Wire:
                     packet = self._sniffer.recv(65536)
                 except BlockingIOError:
                     return False
-                datagram = _parse(packet)
+                datagram = parse(packet)
                 if datagram and datagram.payload not in self._own and right(datagram):
                     found.append(datagram)
             return True
@@ -118,7 +118,7 @@ class Wire:
             s.close()
 
 
-def _parse(packet):
+def parse(packet):
     if len(packet) < 28 or packet[0] >> 4 != 4 or packet[9] != socket.IPPROTO_UDP:
         return None
     at = (packet[0] & 15) * 4

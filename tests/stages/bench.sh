@@ -97,6 +97,13 @@ cat "$log"
 check "the measurement of key changes ends with exit status 0, not $status" [ "$status" -eq 0 ]
 check "both volumes are judged" [ "$(grep -Ec "^key .* longest write / p99: median [0-9.]+, most" "$log")" -eq 2 ]
 
+# A flood of garbage. It reaches both ends, and costs no member.
+/usr/bin/python3 -m bench.flood --smoke >"$log" 2>&1
+status=$?
+cat "$log"
+check "the measurement of a flood ends with exit status 0, not $status" [ "$status" -eq 0 ]
+check "the flood is judged" grep -Eq "^rate of writes with the flood: [0-9.]+ of that without" "$log"
+
 # The measurements of the papers, at their smallest size.
 /usr/bin/python3 -m papers --short --results "$log.results" optfs nbw >"$log" 2>&1
 status=$?
