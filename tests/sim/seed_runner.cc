@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -165,8 +166,14 @@ bool Runner::RunSeed(uint64_t seed, bool trace, Sum* sum) const {
   return false;
 }
 
+// Returns how many faults a lifetime had. Without others a lifetime may have more of them.
+uint64_t Needed(const Outcome& outcome, const std::set<uint64_t>& without) {
+  const auto beyond = without.upper_bound(outcome.faults);
+  return outcome.faults - static_cast<uint64_t>(std::distance(without.begin(), beyond));
+}
+
 // Leaves out the faults, in ever smaller groups, without which the seed is still broken (delta
-// debugging).
+// debugging). Tells of the lifetime with the fewest on this way.
 int Runner::Shrink(uint64_t seed) const {
   std::set<uint64_t> without;
   const auto run = [&](const std::set<uint64_t>& left_out, bool trace) {
@@ -178,6 +185,8 @@ int Runner::Shrink(uint64_t seed) const {
     return 2;
   }
   const uint64_t before = outcome.faults;
+  std::set<uint64_t> best;
+  uint64_t fewest = before;
   for (uint64_t size = before; size > 0; size /= 2) {
     for (uint64_t begin = 1; begin <= outcome.faults; begin += size) {
       std::set<uint64_t> more = without;
@@ -187,13 +196,13 @@ int Runner::Shrink(uint64_t seed) const {
       if (now.broken.empty()) continue;
       without = std::move(more);
       outcome = now;
+      if (Needed(outcome, without) >= fewest) continue;
+      best = without;
+      fewest = Needed(outcome, without);
     }
   }
-  run(without, true);
-  uint64_t left = 0;
-  for (uint64_t i = 1; i <= outcome.faults; ++i) left += without.count(i) == 0 ? 1 : 0;
-  std::printf("seed %lu with %lu of %lu faults BROKEN: %s\n", seed, left, before,
-              outcome.broken.c_str());
+  const std::string broken = run(best, true).broken;
+  std::printf("seed %lu with %lu of %lu faults BROKEN: %s\n", seed, fewest, before, broken.c_str());
   return 1;
 }
 
