@@ -3,6 +3,7 @@
 // replicas or on the disk.
 #include <sys/ptrace.h>
 
+#include <chrono>
 #include <random>
 
 #include "tests/unit/direct/direct_testing.h"
@@ -26,12 +27,21 @@ class DirectKillTest : public ::testing::Test {
   const SharedWindow& window() const { return volume_.window(); }
 
   // Checks that this process can write and sync, and that every record is complete and durable.
+  // Where the log was full, it waits until the coordinator has made room.
   void ExpectProgress(const std::string& text) {
     Write(process_, file_, fd_, 0, text);
     ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
-    const Seq seq = Write(process_, file_, fd_, 0, text);
+    const std::atomic<uint64_t>& full =
+        window().header().counters.reasons[static_cast<size_t>(Reason::kFull)];
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    Seq seq = 0;
+    for (bool again = true; again;) {
+      const uint64_t before = full;
+      seq = Write(process_, file_, fd_, 0, text);
+      ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+      again = seq == 0 && full > before && std::chrono::steady_clock::now() < end;
+    }
     ASSERT_GT(seq, 0u) << "the file is covered again";
-    ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
     EXPECT_EQ(window().durable(), window().window().issued());
     EXPECT_EQ(volume_.replica(0).Record(seq).substr(kRecordHeaderBytes), text);
   }
