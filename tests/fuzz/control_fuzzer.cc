@@ -134,7 +134,9 @@ void Use(const control::FenceResponse& message) {
 }
 void Use(const control::OpenSessionResponse& message) {
   const auto opened = OpenedFrom("a:1", message);
-  SALIUS_CHECK(opened.ok() == (message.incarnation() != 0 && message.udp_port() - 1 < 65535));
+  const bool good_key = message.ack_key().empty() || message.ack_key().size() == kSealKeyBytes;
+  SALIUS_CHECK(opened.ok() ==
+               (message.incarnation() != 0 && message.udp_port() - 1 < 65535 && good_key));
   if (!opened.ok()) return;
   SALIUS_CHECK(opened->incarnation == message.incarnation());
   SALIUS_CHECK(opened->udp_port == message.udp_port());
