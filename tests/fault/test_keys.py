@@ -160,7 +160,8 @@ sys.stdin.read()
         return self.status_of(rig, rig.volume.keys).returncode == 0
 
     def test_port_answers_meanwhile_and_they_are_closed(self):
-        rig = self.keyed()
+        # The writer works all the time, at some thousand operations a second.
+        rig = self.keyed(size_mb=4096)
         rig.mount(mode="replicated")
         writer = self.writing(rig)
         before = self.descriptors(rig)
