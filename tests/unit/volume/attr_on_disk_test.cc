@@ -85,10 +85,7 @@ TEST_F(AttrOnDiskTest, CtimeOfTheDiskIsNotBeforeThePredictedOne) {
       back += IsBefore(disk->st_ctim, shown);
       volume->open_files().Release(file);
     }
-    // Where two CPUs take the exact time at once, the kernel gives both that of the first
-    // (ktime_get_real_ts64_mg), and it may have been read before our prediction. Without the exact
-    // times nearly all would be before it.
-    EXPECT_LE(back, 5) << mkfs;
+    EXPECT_EQ(back, 0) << mkfs;
     TearDown();
   }
 }
