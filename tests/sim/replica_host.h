@@ -24,7 +24,7 @@ struct Opening {
   Incarnation incarnation = 0;
   StoreId store = 0;
   uint64_t free_bytes = 0;
-  SealKey ack_key{};  // of a key that was offered
+  SealKey ack_key{};  // the answer to an offered key
 };
 
 class ReplicaHost {

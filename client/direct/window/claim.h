@@ -26,7 +26,7 @@ struct Claimed {
   uint32_t replicas = 0;
   uint64_t durable = 0, checkpoint = 0;
   Peer peers[kMaxReplicas];
-  RecordKey key;  // of a sealed session
+  RecordKey key;  // set when the session is sealed
   bool any() const { return first <= last && last > 0; }
 };
 
