@@ -1,5 +1,6 @@
 #include "client/volume/lane_sink.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -30,6 +31,22 @@ std::vector<FileId> FilesOf(const Record& record) {
   return files;
 }
 
+uint64_t EndOf(const Record& write) { return write.header().arg0 + write.header().body_bytes; }
+
+// Returns how many of the first writes, which follow one another in a file, are a piece of their own:
+// those up to the end of the page inside which they begin, or all that end with whole pages, or all.
+size_t FirstPiece(absl::Span<const RecordRef> writes) {
+  const auto ends_page = [](const RecordRef& write) { return EndOf(*write) % Lanes::kPageBytes == 0; };
+  if (writes[0]->header().arg0 % Lanes::kPageBytes != 0) {
+    const auto end = std::find_if(writes.begin(), writes.end(), ends_page);
+    if (end != writes.end()) return static_cast<size_t>(end - writes.begin()) + 1;
+  } else {
+    const auto end = std::find_if(writes.rbegin(), writes.rend(), ends_page);
+    if (end != writes.rend()) return static_cast<size_t>(writes.rend() - end);
+  }
+  return writes.size();
+}
+
 // Returns the file from which a name record takes a name.
 FileId LosesAName(const Record& record) {
   const RecordHeader& header = record.header();
@@ -54,9 +71,7 @@ LaneSink::LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingAppl
 
 absl::StatusOr<size_t> LaneSink::Apply(absl::Span<const RecordRef> records) {
   if (records[0]->header().op == Op::kWrite) {
-    const size_t count = BackingApplier::Together(records);
-    SALIUS_ASSIGN_OR_RETURN(const bool taken, TakeWrites(records.first(count)));
-    return taken ? count : applier_.Apply(records.first(count));
+    return ApplyWrites(records.first(BackingApplier::Together(records)));
   }
   if (busy_.load(std::memory_order_acquire)) {
     SALIUS_ASSIGN_OR_RETURN(const bool taken, TakeOther(records[0]));
@@ -65,40 +80,48 @@ absl::StatusOr<size_t> LaneSink::Apply(absl::Span<const RecordRef> records) {
   return applier_.Apply(records.first(1));
 }
 
-absl::StatusOr<bool> LaneSink::MissAPage(absl::Span<const RecordRef> writes) {
+absl::StatusOr<LaneSink::Obstacles> LaneSink::ObstaclesOf(absl::Span<const RecordRef> writes) {
   const RecordHeader& first = writes[0]->header();
-  const RecordHeader& last = writes.back()->header();
-  const uint64_t length = last.arg0 + last.body_bytes - first.arg0;
-  if (!IsPartialWrite(first.arg0, length)) return false;
+  const uint64_t length = EndOf(*writes.back()) - first.arg0;
+  Obstacles found;
+  if (busy_.load(std::memory_order_acquire)) {
+    absl::MutexLock lock(&mu_);
+    found.depends = lanes_.Touches(first.file_id, first.arg0, length);
+  }
+  if (!IsPartialWrite(first.arg0, length)) return found;
   const PinnedNode node = table_.Find(first.file_id);
-  if (!node) return false;  // applying says what is wrong
+  if (!node) return found;  // applying says what is wrong
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(*node));
   SALIUS_ASSIGN_OR_RETURN(const std::vector<uint64_t> missing,
                           MissingPages(backing_, fd->get(), first.arg0, length));
-  return !missing.empty();
+  found.misses = !missing.empty();
+  return found;
 }
 
-absl::StatusOr<bool> LaneSink::TakeWrites(absl::Span<const RecordRef> writes) {
-  const RecordHeader& first = writes[0]->header();
-  const uint64_t end = writes.back()->header().arg0 + writes.back()->header().body_bytes;
-  bool depends = false;
-  if (busy_.load(std::memory_order_acquire)) {
-    absl::MutexLock lock(&mu_);
-    depends = lanes_.Touches(first.file_id, first.arg0, end - first.arg0);
+absl::StatusOr<size_t> LaneSink::ApplyWrites(absl::Span<const RecordRef> writes) {
+  SALIUS_ASSIGN_OR_RETURN(Obstacles found, ObstaclesOf(writes));
+  if (found.any()) {
+    // Only the pages at the ends can be missing. Those between them need not wait for them.
+    const size_t piece = FirstPiece(writes);
+    if (piece < writes.size()) {
+      writes = writes.first(piece);
+      SALIUS_ASSIGN_OR_RETURN(found, ObstaclesOf(writes));
+    }
   }
-  SALIUS_ASSIGN_OR_RETURN(const bool misses, MissAPage(writes));
-  if (!depends && !misses) return false;
+  if (!found.any()) return applier_.Apply(writes);
+  TakeWrites(writes, found.misses && policy_.PutsOff());
+  return writes.size();
+}
+
+void LaneSink::TakeWrites(absl::Span<const RecordRef> writes, bool put_off) {
   Lanes::Ready ready;
   {
     absl::MutexLock lock(&mu_);
-    for (const RecordRef& write : writes) {
-      lanes_.AddWrite(write, misses && policy_.PutsOff(), ready);
-    }
+    lanes_.AddWrites(writes, put_off, ready);
     lanes_.Shrink(most_put_off_, ready);
     NoteBusy();
   }
   Run(ready);
-  return true;
 }
 
 absl::StatusOr<bool> LaneSink::TakeOther(const RecordRef& record) {
@@ -141,7 +164,8 @@ FileId LaneSink::GiveUp(const Record& record) {
 
 void LaneSink::Run(const Lanes::Ready& ready) {
   for (Lanes::Task* const task : ready) {
-    workers_.Run([this, task] { RunTask(*task); });
+    const uint64_t page = task->barrier ? 0 : Lanes::FirstPage(*task);
+    workers_.Run({task->files[0], page * Lanes::kPageBytes}, [this, task] { RunTask(*task); });
   }
 }
 

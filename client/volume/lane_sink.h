@@ -62,10 +62,17 @@ class LaneSink final : public ApplySink {
   Figures figures();
 
  private:
-  // Returns whether the writes, which follow one another in a file, wait for a page.
-  absl::StatusOr<bool> MissAPage(absl::Span<const RecordRef> writes);
-  // Puts the writes into a lane if they must be there. Returns whether it did.
-  absl::StatusOr<bool> TakeWrites(absl::Span<const RecordRef> writes);
+  // What keeps writes that follow one another in a file from being applied at once.
+  struct Obstacles {
+    bool depends = false;  // a record in a lane touches the same pages
+    bool misses = false;   // a page that they fill in part is not in memory
+    bool any() const { return depends || misses; }
+  };
+  absl::StatusOr<Obstacles> ObstaclesOf(absl::Span<const RecordRef> writes);
+  // Applies the first of the writes, which follow one another in a file, or puts them into a lane.
+  // Returns how many.
+  absl::StatusOr<size_t> ApplyWrites(absl::Span<const RecordRef> writes);
+  void TakeWrites(absl::Span<const RecordRef> writes, bool put_off);
   // Puts another record into lanes if one that it depends on is there.
   absl::StatusOr<bool> TakeOther(const RecordRef& record);
   // Returns the file that can never be read again once the record, its last name's removal, is

@@ -1,7 +1,6 @@
 #include "client/volume/lane_workers.h"
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -15,10 +14,10 @@ class ThreadWorkers final : public LaneWorkers {
   explicit ThreadWorkers(size_t most) : most_(most) {}
   ~ThreadWorkers() override { Stop(); }
 
-  void Run(std::function<void()> work) override {
+  void Run(const WorkPlace& place, std::function<void()> work) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
-    work_.push_back(std::move(work));
+    work_.Add(place, std::move(work));
     if (idle_ < work_.size() && threads_.size() < most_) {
       threads_.emplace_back([this] { Loop(); });
     } else {
@@ -31,7 +30,7 @@ class ThreadWorkers final : public LaneWorkers {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       stopping_ = true;
-      work_.clear();
+      work_ = Elevator();
       threads.swap(threads_);
     }
     added_.notify_all();
@@ -46,8 +45,7 @@ class ThreadWorkers final : public LaneWorkers {
       added_.wait(lock, [this] { return stopping_ || !work_.empty(); });
       --idle_;
       if (stopping_) return;
-      const std::function<void()> work = std::move(work_.front());
-      work_.pop_front();
+      const Elevator::Work work = work_.Take();
       lock.unlock();
       work();
       lock.lock();
@@ -57,7 +55,7 @@ class ThreadWorkers final : public LaneWorkers {
   const size_t most_;
   std::mutex mutex_;  // guards what follows; never held over work
   std::condition_variable added_;
-  std::deque<std::function<void()>> work_;
+  Elevator work_;
   std::vector<std::thread> threads_;
   size_t idle_ = 0;
   bool stopping_ = false;

@@ -8,19 +8,21 @@
 #include <functional>
 #include <memory>
 
+#include "client/volume/elevator.h"
+
 namespace salius {
 
 class LaneWorkers {
  public:
   virtual ~LaneWorkers() = default;
-  // Has `work` done, on another thread, beside other work and in any order.
-  virtual void Run(std::function<void()> work) = 0;
+  // Has `work` done, on another thread, beside other work and in any order. `place`: where on the disk.
+  virtual void Run(const WorkPlace& place, std::function<void()> work) = 0;
   // Waits until the work under way has ended, and drops the rest. Later work is dropped too.
   virtual void Stop() = 0;
 };
 
-// Returns workers that begin their work in order, on at most `most` threads. A thread is started
-// when there is work and none is idle.
+// Returns workers that begin their work in the order of Elevator, on at most `most` threads. A thread
+// is started when there is work and none is idle.
 std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most);
 
 }  // namespace salius

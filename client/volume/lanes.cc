@@ -16,8 +16,11 @@ Pages PagesOf(uint64_t offset, uint64_t length) {
   return {offset / Lanes::kPageBytes, (offset + length + Lanes::kPageBytes - 1) / Lanes::kPageBytes};
 }
 
-Pages PagesOf(const RecordRef& record) {
-  return PagesOf(record->header().arg0, record->body().size());
+// Of writes that follow one another.
+Pages PagesOf(absl::Span<const RecordRef> writes) {
+  const RecordHeader& last = writes.back()->header();
+  const uint64_t begin = writes[0]->header().arg0;
+  return PagesOf(begin, last.arg0 + last.body_bytes - begin);
 }
 
 }  // namespace
@@ -87,10 +90,10 @@ void Lanes::HurryTask(Task& task, Ready& ready) {
   for (Task* const earlier : task.before) HurryTask(*earlier, ready);
 }
 
-void Lanes::AddWrite(RecordRef record, bool put_off, Ready& ready) {
-  const FileId id = record->header().file_id;
+void Lanes::AddWrites(absl::Span<const RecordRef> writes, bool put_off, Ready& ready) {
+  const FileId id = writes[0]->header().file_id;
   File& file = files_[id];
-  const Pages pages = PagesOf(record);
+  const Pages pages = PagesOf(writes);
   Tasks conflicts;
   if (file.barrier != nullptr) conflicts.insert(file.barrier);
   for (uint64_t page = pages.first; page < pages.end; ++page) {
@@ -114,9 +117,11 @@ void Lanes::AddWrite(RecordRef record, bool put_off, Ready& ready) {
     if (task->put_off && IsPartial(*task, page)) partial.push_back(page);
     task->pages.insert(page);
   }
-  unapplied_.insert(record->seq());
-  task->extents.Add(record);
-  task->records.push_back(std::move(record));
+  for (const RecordRef& write : writes) {
+    unapplied_.insert(write->seq());
+    task->extents.Add(write);
+    task->records.push_back(write);
+  }
   if (counted) put_off_bytes_ += task->extents.bytes();
   bool filled = false;
   for (const uint64_t page : partial) {
@@ -125,7 +130,7 @@ void Lanes::AddWrite(RecordRef record, bool put_off, Ready& ready) {
     filled = true;
   }
   if (task->state == Task::State::kPutOff && !task->before.empty()) {
-    // It waits for a task that the new record touches.
+    // It waits for a task that the new records touch.
     put_off_.erase(task->number);
     put_off_bytes_ -= task->extents.bytes();
     task->state = Task::State::kWaiting;

@@ -5,7 +5,8 @@
 // the same:
 //
 // - A write waits for the last task on each of its pages. If the latest of these has not begun, the
-//   write joins it: both are applied with one call.
+//   write joins it: both are applied with one call. So are writes that follow one another in their
+//   file and are added together.
 // - A barrier is a task with one record of another kind: attributes, a new size, a name. It waits
 //   for all earlier tasks of the files that it touches, and all later ones of these wait for it.
 //   Barriers of names also keep the order of their records.
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 #include "client/session/record_stream.h"
 #include "client/volume/extents.h"
 #include "common/ids.h"
@@ -83,8 +85,9 @@ class Lanes {
   // Each of these adds the tasks that may run now to `ready`. A task in `ready` has begun: it is to
   // be run, and ended with Finish if that succeeded. A task that waits for a failed one never runs.
   using Ready = std::vector<Task*>;
-  // Adds a write. `put_off`: it runs when it is hurried.
-  void AddWrite(RecordRef record, bool put_off, Ready& ready);
+  // Adds writes of a file, each of which begins where the one before ends: all become part of one
+  // task. `put_off`: it runs when it is hurried.
+  void AddWrites(absl::Span<const RecordRef> writes, bool put_off, Ready& ready);
   // Adds any other record. `files`: those that it touches; `name`: it changes names; `removed`: the
   // file whose data it makes useless, or kNoFileId.
   void AddBarrier(RecordRef record, std::vector<FileId> files, bool name, FileId removed,
@@ -100,6 +103,8 @@ class Lanes {
 
   // Returns the pages of a write's task that its extents fill only in part: those to be fetched.
   static std::vector<uint64_t> PartialPages(const Task& task);
+  // Returns the first page of a write's task.
+  static uint64_t FirstPage(const Task& task) { return *task.pages.begin(); }
 
  private:
   struct File {

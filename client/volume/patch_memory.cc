@@ -36,7 +36,10 @@ absl::Status PatchMemory::AwaitRoomSlowly(RecordStream& stream) {
       if (used() >= limit_) room_.WaitFor(&mu_, kBriefNs);
     }
     const Watermarks marks = stream.watermarks();
-    if (used() >= limit_) status = stream.WaitApplied(std::min(marks.applied + 1, marks.issued));
+    if (used() < limit_) break;
+    // Other records may make room long before the oldest one.
+    status = stream.WaitAppliedFor(std::min(marks.applied + 1, marks.issued), kBriefNs);
+    if (absl::IsDeadlineExceeded(status)) status = absl::OkStatus();
   }
   waiting_.fetch_sub(1);
   return status;

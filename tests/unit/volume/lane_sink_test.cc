@@ -107,6 +107,47 @@ TEST_F(LaneSinkTest, WarmWriteThatOverlapsAColdOneWaitsForIt) {
   volume->open_files().Release(file);
 }
 
+TEST_F(LaneSinkTest, WholePagesOfASequenceWaitForNoPageAtItsEnds) {
+  MakeWith(FetchMode::kAsyncBg);
+  Handle* const file = ColdFile("f", 8);
+  const uint64_t reads = memory->calls(MemoryBacking::Call::kRead);
+  const std::string half(kPage / 2, 'n');
+  for (uint64_t at = kPage / 2; at < 6 * kPage; at += kPage / 2) Write(file, at, half);
+  Write(file, 6 * kPage, half);
+  GiveAll();
+  EXPECT_EQ(queue_.waiting(), 2u);  // the first page and the last one
+  EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads);
+  EXPECT_EQ(OnDisk("f"), Old(kPage) + std::string(5 * kPage, 'n') + Old(2 * kPage));
+  Cool("f");
+  const uint64_t looked = memory->calls(MemoryBacking::Call::kRead);
+  while (queue_.Do()) {
+  }
+  EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), looked + 2);
+  GiveAll();
+  EXPECT_EQ(fake().watermarks().applied, fake().watermarks().issued);
+  EXPECT_EQ(OnDisk("f"), Old(kPage / 2) + std::string(6 * kPage, 'n') + Old(kPage + kPage / 2));
+  volume->open_files().Release(file);
+}
+
+TEST_F(LaneSinkTest, SequenceOverAPageInALaneStaysWhole) {
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f", 8);
+  Write(file, 2 * kPage + 10, "put off");
+  GiveAll();
+  const uint64_t reads = memory->calls(MemoryBacking::Call::kRead);
+  const std::string half(kPage / 2, 'n');
+  for (uint64_t at = kPage; at < 6 * kPage; at += kPage / 2) Write(file, at, half);
+  GiveAll();
+  while (queue_.Do()) {
+  }
+  GiveAll();
+  EXPECT_EQ(fake().watermarks().applied, fake().watermarks().issued);
+  EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads);
+  EXPECT_EQ(volume->lanes().figures().elided_pages, 1u);
+  EXPECT_EQ(OnDisk("f"), Old(kPage) + std::string(5 * kPage, 'n') + Old(2 * kPage));
+  volume->open_files().Release(file);
+}
+
 TEST_F(LaneSinkTest, AttributeWaitsForTheLanesOfItsFileAlone) {
   early = true;
   MakeWith(FetchMode::kAsyncBg);

@@ -16,7 +16,7 @@ namespace salius {
 
 class QueueWorkers final : public LaneWorkers {
  public:
-  void Run(std::function<void()> work) override {
+  void Run(const WorkPlace&, std::function<void()> work) override {
     absl::MutexLock lock(&mu_);
     if (!stopped_) work_.push_back(std::move(work));
   }
