@@ -62,7 +62,7 @@ class LaneSink final : public ApplySink {
   Figures figures();
 
  private:
-  // What keeps writes that follow one another in a file from being applied at once.
+  // The reasons for which writes that follow one another in a file are not applied at once.
   struct Obstacles {
     bool depends = false;  // a record in a lane touches the same pages
     bool misses = false;   // a page that they fill in part is not in memory

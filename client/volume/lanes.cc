@@ -16,7 +16,7 @@ Pages PagesOf(uint64_t offset, uint64_t length) {
   return {offset / Lanes::kPageBytes, (offset + length + Lanes::kPageBytes - 1) / Lanes::kPageBytes};
 }
 
-// Of writes that follow one another.
+// Returns the pages of writes that follow one another.
 Pages PagesOf(absl::Span<const RecordRef> writes) {
   const RecordHeader& last = writes.back()->header();
   const uint64_t begin = writes[0]->header().arg0;

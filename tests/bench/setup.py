@@ -1,6 +1,7 @@
 """The basis of a benchmark: replicas, a volume, its mount, FUSE programs beside it, and a slow
 disk. It runs in a network namespace of its own, so that ports are always free; loopback costs the
 same there."""
+import contextlib
 import ctypes
 import json
 import os
@@ -12,7 +13,7 @@ from bench.tools import tool
 from harness.image import mounts
 from harness.model_disk import AtOnce
 from harness.proc import Proc, tail
-from harness.run import REPO, HarnessError, binary, current, sh, wait_until
+from harness.run import REPO, HarnessError, NotInTime, binary, current, sh, wait_until
 from harness.volume import Mount, Volume
 
 _CLONE_NEWNET = 0x40000000
@@ -107,6 +108,14 @@ class Serving:
             raise HarnessError("it ended with %s:\n%s" % (self.proc.popen.returncode, self.proc.tail()))
         return self.path in mounts()
 
+    def end(self):
+        """Unmounts it, and returns the last lines that the program printed then, joined; what it has
+        printed so far if it does not end."""
+        sh("umount", self.path, check=False)
+        with contextlib.suppress(NotInTime):
+            wait_until(lambda: not self.proc.alive(), 20, "it does not end")
+        return "; ".join(self.proc.tail().splitlines()[-2:])
+
     def close(self):
         sh("umount", "-l", self.path, check=False)
         self.proc.kill()
@@ -133,7 +142,8 @@ class MountedVolume:
 
 class SlowDisk:
     """ext4 on a loop device over the file of a model disk (disk_model_fs; `options` are its). Mounted
-    at `path`. `figures`: the disk's own (bench/disk.py), `figures_ms` for each.
+    at `path`. `figures`: the disk's own (bench/disk.py), `figures_ms` for each. `served`: after close(),
+    what the model says of its own service: whether the machine's load made its requests longer.
 
     While at_once() is in force, requests take no time: for what comes before and after a
     measurement."""
@@ -144,6 +154,7 @@ class SlowDisk:
         SlowDisk._serial += 1
         name = "slow%d" % SlowDisk._serial
         self.loop = self.path = self.disk = None
+        self.served = ""
         self.file = os.path.join(current().dir, name + ".img")
         self.at_once = AtOnce(self.file + ".at-once")
         try:
@@ -173,6 +184,7 @@ class SlowDisk:
         if self.loop:
             sh("losetup", "-d", self.loop)
         if self.disk:
+            self.served = self.disk.end()
             self.disk.close()
         if os.path.exists(self.file):
             os.unlink(self.file)

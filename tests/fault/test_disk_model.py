@@ -36,6 +36,8 @@ class ModelDisk(Case):
             sh("losetup", "-d", loop)
         sh("umount", self.point)
         self.assertEqual(disk.wait(BOUND_S), 0, disk.tail())
+        self.assertRegex(disk.tail(), r"(?m)^(real-time|ordinary) priority$")
+        self.assertRegex(disk.tail(), r"(?m)^late by \d+ us on average and \d+ us at most, \d+ us of CPU each$")
         return (lines, *map(int, re.findall(r"^(\d+) requests, at most (\d+) outstanding$", disk.tail(), re.M)[-1]))
 
     def own_disk(self, options):

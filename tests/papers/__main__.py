@@ -1,11 +1,11 @@
 """Repeats the measurements of the papers: prints their tables and bars.
 
-usage: python3 -m papers [--short] [--rounds N] [--results DIR]
+usage: python3 -m papers [--short] [--rounds N] [--results DIR] [--only PATTERN]
                          [xsyncfs|xsyncfs-direct|xsyncfs-cuts|optfs|nbw]...
 
 Run with tests/ as working directory or in PYTHONPATH, as root. --results writes NAME.md and NAME.png
-there. Exit status: 0 all ran and every bar is met (with --short: all ran), 1 a bar is missed or
-something failed, 2 usage.
+there. --only leaves out the works whose names do not match (nbw). Exit status: 0 all ran and every
+bar is met (with --short: all ran), 1 a bar is missed or something failed, 2 usage.
 """
 import argparse
 import os
@@ -25,7 +25,13 @@ def parse():
     parser.add_argument("--short", dest="smoke", action="store_true", help="smallest size: shows that everything works")
     parser.add_argument("--rounds", type=int, help="of each work on each ground")
     parser.add_argument("--results", type=os.path.abspath, help="directory for the pages")
-    return parser.parse_args()
+    parser.add_argument("--only", metavar="PATTERN", help="only works whose names match this regular expression (nbw)")
+    args = parser.parse_args()
+    if args.only and args.names != ["nbw"]:
+        parser.error("--only is for nbw alone: its works are independent of each other")
+    if args.only and args.results:
+        parser.error("--only with --results: a page has all works")
+    return args
 
 
 def write_page(directory, name, paper, works, more, made):
@@ -52,6 +58,8 @@ def run(args):
         sizes = paper.Sizes.short() if args.smoke else paper.Sizes()
         if args.rounds:
             sizes.rounds = args.rounds
+        if args.only:
+            sizes.only = args.only
         works, more, good = paper.measure(sizes)
         print("\n== %s: %s" % (name, paper.TITLE))
         print("\n".join([*table.lines(works), *more]), flush=True)

@@ -41,23 +41,28 @@ WRITES = ("sequential-write", "random-write", "random-readwrite")
 OTHERS = ("random-read", "sequential-read", "cached-write")  # no page is fetched for a write
 MEMORY = 0.8
 FIXED_BYTES = 2048  # of an operation, where another thing varies
-FULL = "random-write, patch memory full"
-FULL_OPTION = "patch_memory=1MiB"
+# patch_memory in KiB, by the file's MiB, so that it is full in both: a small one, and the paper's share
+# of the file, 64 MB of 5 GB.
+FULL = {"random-write, patch memory full": lambda file_mb: 1024,
+        "random-write, patch memory 1/80 of the file": lambda file_mb: file_mb * 1024 // 80}
 TRACES = {"trace with fsync": 1, "trace without fsync": 0}
 DRAIN_S = 600
+# How late answers of a model may be on average: 5 % of what a page takes, on the SSD half of it.
+LATE_US = {"hard disk": 500, "SSD": 45}
 UNAPPLIED, APPLIED = "nothing applied", "all applied before"
 
 
 @dataclass
 class Sizes:
     rounds: int = 3
-    seconds: float = 5
+    seconds: float = 4
     bytes: tuple = (512, 1024, 2048, 4096)
     memory: tuple = (0.4, 0.6, 1.0)  # shares of the file, beside MEMORY
     file_mb: int = 768
-    trace: int = 1500  # operations
+    trace: int = 1000  # operations
     recovery_mib: int = 64
     disk_ms: int = 1000
+    only: str = ""  # a pattern (re): works with other names are left out
 
     @staticmethod
     def short():
@@ -66,20 +71,24 @@ class Sizes:
 
 class Machine:
     """Two directories on a model disk, each with a file: the backing directory of a volume, and a
-    bare one. run() starts each time with nothing of them in memory."""
+    bare one. They are made for the first run(); `disk` is None before. run() starts each time with
+    nothing of them in memory."""
 
     def __init__(self, model, sizes):
-        self._file_mb = sizes.file_mb
+        self._model, self._file_mb, self._disk_ms = model, sizes.file_mb, sizes.disk_ms
         self.limited = _can_limit()
+        self.disk = None
         self._stack = contextlib.ExitStack()
+
+    def _make(self):
         try:
             self._grounds = self._stack.enter_context(contextlib.closing(
-                Grounds(disk=("--model", model), disk_ms=sizes.disk_ms)))
+                Grounds(disk=("--model", self._model), disk_ms=self._disk_ms)))
             self.disk = self._grounds.disk
             with self.disk.at_once():
                 self._bare, below = self._grounds.bare(BARE), self._grounds.bare("backing")
                 for ground in (self._bare, below):
-                    ground.run(["fill", ground.path, sizes.file_mb])
+                    ground.run(["fill", ground.path, self._file_mb])
                 replicas = self._grounds.replicas
                 self._volume = Volume(below.path, netns=replicas.network.primary)
                 self._volume.init(replicas.addresses, 2, *PATIENT)
@@ -90,6 +99,8 @@ class Machine:
     def run(self, options, command, memory=MEMORY):
         """Runs a command of programs.py on a mount with `options`, or bare if they are None. Returns
         the seconds of 1000 operations."""
+        if self.disk is None:
+            self._make()
         with contextlib.ExitStack() as stack:
             wrapper = ()
             if self.limited:
@@ -141,7 +152,9 @@ def _can_limit():
 
 
 def work(machine, name, sizes, command, more="", **kwargs):
-    """Returns a measured Work on every ground that the programs know."""
+    """Returns a measured Work on every ground that the programs know; None: it is left out."""
+    if not re.search(sizes.only, name):
+        return None
     grounds = {"fetch=" + policy: ",".join(filter(None, (words, more))) for policy, words in fetch.options().items()}
     made = Work(name, {ground: (lambda options=options: machine.run(options, command, **kwargs))
                        for ground, options in [(BARE, None), *grounds.items()]})
@@ -153,6 +166,8 @@ def work(machine, name, sizes, command, more="", **kwargs):
 def judge(made, words, limit, over, under):
     """Adds the bar: the seconds with policy `over` are at least `limit` times those with `under`. A
     bar is not judged where a policy is missing."""
+    if made is None:
+        return
     over, under = "fetch=" + over, "fetch=" + under
     if over in made.seconds and under in made.seconds:
         made.bars.append(Bar(words, "at least", limit, ratio(over, under)))
@@ -189,11 +204,11 @@ def figure_10(machine, disk, sizes):
     return works
 
 
-def full(machine, disk, sizes):
+def full(machine, disk, sizes, name, kib):
     """The weakness of lazy in the paper: there is no patch memory left. Programs without policies have
     no limit of it."""
-    more = FULL_OPTION if fetch.known() else ""
-    made = work(machine, "%s, %s, %d B" % (disk, FULL, FIXED_BYTES), sizes, ["file", "random-write", FIXED_BYTES, sizes.seconds],
+    more = "patch_memory=%dKiB" % kib if fetch.known() else ""
+    made = work(machine, "%s, %s, %d B" % (disk, name, FIXED_BYTES), sizes, ["file", "random-write", FIXED_BYTES, sizes.seconds],
                 more)
     if disk == DISKS["hard-disk"]:
         judge(made, "blocking / lazy", 10, fetch.BLOCKING, fetch.LAZY)
@@ -260,23 +275,40 @@ def recovery(sizes):
         name: (lambda applied=applied: recover(sizes.recovery_mib, applied))
         for name, applied in ((UNAPPLIED, False), (APPLIED, True))}, [Bar("applied / unapplied", "at least", 0.9,
                                                                            ratio(APPLIED, UNAPPLIED))])
+    if not re.search(sizes.only, made.name):
+        return None
     made.measure(sizes.rounds)
     return made
+
+
+def served(disk, words):
+    """Returns lines of Markdown on the model's own service, from what it printed at its end."""
+    found = re.search(r"late by (\d+) us on average and (\d+) us at most, (\d+) us of CPU each", words)
+    if not found:
+        return ["**The model did not say how late its answers were.**"]
+    late, most, cpu = map(int, found.groups())
+    lines = ["Answers of the model were %d µs late on average and %d µs at most; each took %d µs of CPU." % (late, most, cpu)]
+    if late > LATE_US[disk]:
+        lines += ["", "**The model had too little CPU:** its rows are those of a slower disk."]
+    return lines
 
 
 def measure(sizes):
     works, more = [], []
     for model, disk in DISKS.items():
         with contextlib.closing(Machine(model, sizes)) as machine:
-            more += ["", "The %s:" % disk, "", *markdown(disks.rows(machine.disk.figures))]
-            if not machine.limited:
-                more += ["", "**Memory was not limited:** this machine has no memory control groups."]
-            works += [*figure_10(machine, disk, sizes), full(machine, disk, sizes)]
+            works += figure_10(machine, disk, sizes)
+            works += [full(machine, disk, sizes, name, kib(sizes.file_mb)) for name, kib in FULL.items()]
             if disk == DISKS["hard-disk"]:
                 works += figure_11(machine, disk, sizes)
             for name, synced in TRACES.items():
                 works.append(work(machine, "%s, %s" % (disk, name), sizes, ["trace", sizes.trace, synced]))
+        if machine.disk is not None:
+            more += ["", "The %s:" % disk, "", *markdown(disks.rows(machine.disk.figures)), "", *served(disk, machine.disk.served)]
+            if not machine.limited:
+                more += ["", "**Memory was not limited:** this machine has no memory control groups."]
     works.append(recovery(sizes))
+    works = [made for made in works if made is not None]
     if fetch.unknown():
         more += ["", fetch.unknown() + "."]
     return works, ["", "Seconds are those of 1000 operations: the milliseconds of one. Of a recovery they are all.", *more, "", "Sizes of writes in the trace:", "",

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Repeats the measurements of the papers that Salius carries. Needs root; installs what is missing.
 #
-#   tests/papers/run.sh [--short] [--rounds N] [--results DIR]
+#   tests/papers/run.sh [--short] [--rounds N] [--results DIR] [--only PATTERN]
 #                       [xsyncfs|xsyncfs-direct|xsyncfs-cuts|optfs|nbw]...
 #
-# --short takes minutes and judges no bar. Without a name: all.
+# --short takes minutes and judges no bar. --only: works of nbw whose names match. Without a name: all.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"

@@ -16,8 +16,12 @@
 // --at-once FILE: while FILE exists, requests take no time: for what a measurement needs before and
 // after. Those that had begun end as the model says.
 //
-// Prints "ready" when mounted; ends when unmounted or on SIGTERM. Then it prints how many requests
-// the model had, and how many were outstanding at most. Data is only in the page cache of the backing
+// A disk needs no CPU of the machine, but this one does. It runs with real-time priority (SCHED_RR, 1),
+// if it may, so that the load of the machine does not make its requests longer.
+//
+// Prints its priority, and "ready" when mounted; ends when unmounted or on SIGTERM. Then it prints how
+// many requests the model had, how many were outstanding at most, how much later they were answered
+// than the model says, and the CPU time of each. Data is only in the page cache of the backing
 // file: this disk is slow, it is not made to survive anything.
 //
 // Threads: libfuse's pool takes requests. Those that take time are answered by one more thread, at
@@ -25,11 +29,14 @@
 #define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdio>
@@ -80,12 +87,25 @@ class Timer {
   void Print() {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::printf("%lu requests, at most %zu outstanding\n", last_id_, most_outstanding_);
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto us = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
+    };
+    const double count = static_cast<double>(std::max<uint64_t>(last_id_, 1));
+    const double all = static_cast<double>(std::max<uint64_t>(last_id_ + at_once_.load(), 1));
+    std::printf("late by %.0f us on average and %.0f us at most, %.0f us of CPU each\n",
+                static_cast<double>(late_ns_) / 1e3 / count, static_cast<double>(most_late_ns_) / 1e3,
+                (us(used.ru_utime) + us(used.ru_stime)) / all);
     std::fflush(stdout);
   }
 
   // Calls `answer` when the request has ended: on this thread if that is now.
   void At(salius::disk::Call call, uint64_t offset, uint64_t bytes, std::function<void()> answer) {
-    if (!g_at_once.empty() && access(g_at_once.c_str(), F_OK) == 0) return answer();
+    if (!g_at_once.empty() && access(g_at_once.c_str(), F_OK) == 0) {
+      ++at_once_;
+      return answer();
+    }
     std::vector<std::function<void()>> ready;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -103,7 +123,14 @@ class Timer {
  private:
   std::vector<std::function<void()>> TakeReady(int64_t now_ns) {
     std::vector<std::function<void()>> ready;
-    for (const uint64_t id : model_->TakeEnded(now_ns)) {
+    const std::optional<int64_t> end_ns = model_->NextEnd();
+    const std::vector<uint64_t> ended = model_->TakeEnded(now_ns);
+    if (!ended.empty() && end_ns.has_value()) {
+      // The first of several that end together is the latest.
+      late_ns_ += (now_ns - *end_ns) * static_cast<int64_t>(ended.size());
+      most_late_ns_ = std::max(most_late_ns_, now_ns - *end_ns);
+    }
+    for (const uint64_t id : ended) {
       const auto found = answers_.find(id);
       ready.push_back(std::move(found->second));
       answers_.erase(found);
@@ -138,6 +165,9 @@ class Timer {
   uint64_t last_id_ = 0;
   std::map<uint64_t, std::function<void()>> answers_;
   size_t most_outstanding_ = 0;
+  std::atomic<uint64_t> at_once_{0};  // requests that took no time; not in last_id_
+  int64_t late_ns_ = 0;               // of all requests of the model
+  int64_t most_late_ns_ = 0;
   std::thread thread_;
 };
 
@@ -310,6 +340,9 @@ int main(int argc, char** argv) {
   } else {
     made = MakeModel(salius::disk::FixedDisk{.flush_ns = static_cast<int64_t>(flush_ms) * 1'000'000});
   }
+  const sched_param first{.sched_priority = 1};
+  const bool real_time = sched_setscheduler(0, SCHED_RR, &first) == 0;  // threads inherit it
+  std::printf("%s priority\n", real_time ? "real-time" : "ordinary");
   Timer timer(std::move(made));
   g_timer = &timer;
   const int result = Serve(options.places()[1]);
