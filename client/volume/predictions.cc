@@ -16,6 +16,10 @@
 namespace salius {
 namespace {
 
+// How often a file gets its mtime for the disk to have no ctime before the predicted one. A second
+// time is needed only if the kernel's clock for files moved since the first, so rarely.
+constexpr int kCtimeTries = 4;
+
 // Returns whether any record of the node is unapplied, or is not entered yet.
 bool HasPending(const NodeChanges::Records& records) {
   return records.unapplied > 0 || records.unapplied_names > 0 || records.entering > 0;
@@ -212,12 +216,15 @@ absl::StatusOr<KeptCtime> Predictions::SetTimes(Node& node, const timespec& mtim
   if (gives_mtime) SALIUS_RETURN_IF_ERROR(GiveMtime(fd, mtime));
   if (!ctime.has_value()) return KeptCtime();
   SALIUS_ASSIGN_OR_RETURN(struct stat st, backing_.Stat(fd));
-  if (IsBefore(st.st_ctim, *ctime)) {
-    // The kernel's clock for files goes in steps. But Linux 6.13 and later take the exact time for
-    // a change after a look at the ctime, if that is of the same step.
+  // The kernel's clock for files goes in steps. But Linux 6.13 and later take the exact time for a
+  // change after a look at the ctime, if that is of the same step. A step that comes late, on a
+  // busy machine, is a new one and may still be before the record.
+  for (int i = 0; i < kCtimeTries && IsBefore(st.st_ctim, *ctime); ++i) {
+    const timespec before = st.st_ctim;
     gives_mtime = true;
     SALIUS_RETURN_IF_ERROR(GiveMtime(fd, mtime));
     SALIUS_ASSIGN_OR_RETURN(st, backing_.Stat(fd));
+    if (!IsBefore(before, st.st_ctim)) break;  // an older kernel gives the same step again
   }
   return KeptCtime{*ctime, st.st_ctim};
 }

@@ -265,6 +265,11 @@ timespec MemoryBacking::Tick() {
   return {.tv_sec = now_us_ / 1'000'000, .tv_nsec = now_us_ % 1'000'000 * 1000};
 }
 
+void MemoryBacking::AdvanceTo(const timespec& time) {
+  absl::MutexLock lock(&mu_);
+  now_us_ = std::max(now_us_, int64_t{time.tv_sec} * 1'000'000 + time.tv_nsec / 1000);
+}
+
 struct stat MemoryBacking::StatOf(const Inode& inode) const {
   struct stat st {};
   st.st_dev = kDevice;

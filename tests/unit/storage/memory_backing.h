@@ -113,6 +113,8 @@ class MemoryBacking final : public Backing {
   // Calls `before` before each change of times, on the thread that makes it, without a lock. To be
   // set while no other thread uses this object.
   void OnEachSetTimes(std::function<void()> before) { before_times_ = std::move(before); }
+  // Lets all changes from now on be later than `time`, unless they are anyway.
+  void AdvanceTo(const timespec& time);
   // Returns how many calls of the kind there were.
   uint64_t calls(Call call) const;
   // Writes back names and attributes (kJournal).
