@@ -153,7 +153,7 @@ absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes);
 // Brings everything to the disk that was written to the volume's file system. It calls syncfs(2) on
 // `root_fd`, a directory of it, and fdatasync(2) on `file_fd`, any regular file of it. XFS flushes
 // the drive's cache in syncfs only when its own log has something new. An error is final: the
-// kernel reports it once.
+// kernel reports it once. RESOURCE_EXHAUSTED (ENOSPC): a thin disk below the file system is full.
 absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd);
 
 }  // namespace salius

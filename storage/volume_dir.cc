@@ -1,4 +1,5 @@
 // VolumeDir (storage/volume_config.h): opening a volume's directory, with its lock.
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -245,7 +246,15 @@ absl::Status RestoreBallast(Backing& backing, int salius_fd, uint64_t bytes) {
 }
 
 absl::Status SyncVolume(Backing& backing, int root_fd, int file_fd) {
-  SALIUS_RETURN_IF_ERROR(backing.SyncFs(root_fd));
+  const absl::Status synced = backing.SyncFs(root_fd);
+  if (StatusErrno(synced) == ENOSPC) {
+    // ext4 and xfs have blocks for all data that they take: pwrite(2) would have failed otherwise.
+    return absl::Status(synced.code(),
+                        absl::StrCat(synced.message(),
+                                     " (the disk below the file system is full: a thin pool or a "
+                                     "sparse image that cannot grow?)"));
+  }
+  SALIUS_RETURN_IF_ERROR(synced);
   return backing.Fdatasync(file_fd);
 }
 

@@ -1,5 +1,6 @@
 """Disk full and quota: refused before the acknowledgement, never after (I8)."""
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -22,6 +23,73 @@ try:
     print(done, "none")
 except OSError as error:
     print(done, errno.errorcode[error.errno])
+"""
+
+
+# Threads that need room in different ways, until each was refused 30 times or the time is over.
+# Prints the numbers of calls done and refused, and the errnos.
+_ALL_KINDS = r"""
+import errno, json, os, random, sys, threading, time
+os.chdir(sys.argv[1])
+end, errors, counts = time.monotonic() + float(sys.argv[2]), {}, {}
+
+
+def opened(name, flags=0):
+    return os.open(name, os.O_CREAT | os.O_RDWR | flags, 0o600)
+
+
+def small_file(name, size, flags):
+    fd = opened(name, flags)
+    try:
+        os.write(fd, b"x" * size)
+    finally:
+        os.close(fd)
+
+
+def directory(n):
+    os.mkdir("d%d" % n)
+    os.symlink("x" * 200, "d%d/link" % n)
+
+
+def cut(rng, n):
+    os.pwrite(short, b"x" * 100000, rng.randrange(100) * 100000)
+    if n % 7 == 0:
+        os.ftruncate(short, rng.randrange(1000000))
+    if n % 31 == 0:
+        os.fsync(short)
+
+
+sparse, grown, short, bulk = opened("sparse", os.O_SYNC), opened("grown", os.O_SYNC), opened("short"), opened("bulk")
+KINDS = {
+    "file": lambda rng, n: small_file("file%d" % n, rng.randrange(1, 9000), 0),
+    "synced": lambda rng, n: small_file("synced%d" % n, rng.randrange(1, 9000), os.O_SYNC),
+    "directory": lambda rng, n: directory(n),
+    "sparse": lambda rng, n: os.pwrite(sparse, b"x" * 10, rng.randrange(1 << 22) * 8192),
+    "bulk": lambda rng, n: os.pwrite(bulk, b"x" * 300000, rng.randrange(1 << 28)),
+    "grown": lambda rng, n: os.write(grown, b"x" * 4096),
+    "cut": cut,
+    "xattr": lambda rng, n: os.setxattr("grown", "user.a%d" % (n % 3), rng.randbytes(rng.randrange(1, 1000))),
+}
+
+
+def run(kind):
+    rng, done, refused = random.Random(kind), 0, 0
+    while time.monotonic() < end and refused < 30:
+        try:
+            KINDS[kind](rng, done + refused)
+            done += 1
+        except OSError as error:
+            refused += 1
+            errors[errno.errorcode[error.errno]] = kind
+    counts[kind] = done, refused
+
+
+threads = [threading.Thread(target=run, args=(kind,)) for kind in KINDS]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(json.dumps([counts, errors]))
 """
 
 
@@ -58,6 +126,35 @@ class Space(Case):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.acknowledged_is_there(rig.backing_file("again"), size)
         self.assertFalse(os.path.exists(rig.backing_file("big")))
+
+    def full_of_all_kinds(self, fs):
+        """Programs get ENOSPC, and the volume does not fail. It works again when there is room."""
+        ext4 = fs == "ext4"
+        rig = self.rig(m=2, acks=1, fs=fs, size_mb=160 if ext4 else 320, mkfs_options=("-m", "0") if ext4 else (),
+                       init_options=(*PATIENT, "--stable-log", "21MiB", "--ballast", "1MiB"))
+        rig.mount(mode="replicated")
+        out = subprocess.run([sys.executable, "-c", _ALL_KINDS, rig.path, "100"], stdout=subprocess.PIPE, text=True,
+                             timeout=300, check=True).stdout
+        counts, errors = json.loads(out)
+        self.assertEqual(list(errors), ["ENOSPC"], (errors, rig.volume.tail()))
+        rig.sync_dir()
+        status = rig.mount_.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
+        for name in ("sparse", "bulk"):
+            os.unlink(rig.file(name))
+        size, why = fill(rig.file("again"), 4 << 20)
+        self.assertEqual((size, why), (4 << 20, "none"))
+        rig.power_cut()
+        done = rig.volume.recover()
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.acknowledged_is_there(rig.backing_file("again"), size)
+        self.report("calls done and refused: %s", counts)
+
+    def test_ext4_full_of_all_kinds_gives_enospc_and_works_again(self):
+        self.full_of_all_kinds("ext4")
+
+    def test_xfs_full_of_all_kinds_gives_enospc_and_works_again(self):
+        self.full_of_all_kinds("xfs")
 
     def full_by_another(self, fs, allocate):
         """Fills a disk bit by bit while a file grows. `allocate(rig)` returns a function that takes

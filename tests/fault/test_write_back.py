@@ -108,6 +108,14 @@ class LostWriteBack(Case):
             self.mount.umount()
         self.everything_is_there()
 
+    def test_volume_fails_and_names_the_disk_below(self):
+        """The file system has blocks for the data; the disk below it has none. No program could
+        have had ENOSPC before."""
+        failure = self.mount.wait_mode("failed", 60)["failure"]
+        self.assertIn("No space left on device (the disk below the file system is full", failure)
+        self.mount.kill()
+        self.everything_is_there()
+
     def test_error_reported_to_another_process(self):  # R16
         """Another process syncs the file system, and the mount dies before it does."""
         with self.assertRaises(OSError):

@@ -16,6 +16,7 @@ from harness.second_try import MOST, SecondTries
 
 LOG_LINES = 30
 CLOCK_GRAIN_S = 0.05  # of a file's times
+SCARCE_BYTES = 8 << 30  # as much as the images of all suites may need together
 
 
 def pytest_addoption(parser):
@@ -109,6 +110,10 @@ class Reporter:
     def _show_logs(self, nodeid):
         """Prints the ends of the logs that were written during the test, and keeps them."""
         print("---- %s failed; seed %d" % (nodeid, self._run.seed), flush=True)
+        space = os.statvfs(self._run.dir)
+        if space.f_bavail * space.f_frsize < SCARCE_BYTES:
+            # The images are sparse: their file systems lose data when this is used up.
+            print("---- only %d MiB are free in %s" % (space.f_bavail * space.f_frsize >> 20, self._run.dir), flush=True)
         keep = os.environ.get("SALIUS_TEST_KEEP_LOGS")
         for path in self._logs():
             name = os.path.basename(path)

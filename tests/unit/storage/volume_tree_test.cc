@@ -134,5 +134,13 @@ TEST_F(VolumeTreeTest, SyncOfAVolumeReportsAnErrorOfEitherSync) {
   }
 }
 
+TEST_F(VolumeTreeTest, SyncWithoutRoomNamesTheDiskBelow) {
+  const BackingFd file = backing_.NewFile("lock");
+  backing_.FailNth(MemoryBacking::Call::kSync, 1, ENOSPC);
+  const absl::Status synced = SyncVolume(backing_, backing_.root(), file.get());
+  EXPECT_EQ(StatusErrno(synced), ENOSPC);
+  EXPECT_THAT(synced.message(), testing::HasSubstr("the disk below the file system is full"));
+}
+
 }  // namespace
 }  // namespace salius
