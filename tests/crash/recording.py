@@ -44,7 +44,7 @@ class Recording:
         self._rng = rng
         self.windows = []
         self.spoiled = 0
-        self.site = Site(m=2, acks=1, tau=TAU, more=("--names", make_workload.names))
+        self.site = Site(m=2, acks=make_workload.acks, tau=TAU, more=("--names", make_workload.names))
         self._log = self._workload = None
         try:
             self._log = BlockLog(self.site.image)

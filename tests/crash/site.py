@@ -96,14 +96,17 @@ class Site(Rig):
         if mount:
             self.image.mount()
 
-    def put_memory(self, memory):
-        """Restores every replica's host and starts its process again."""
-        for replica, files in zip(self.replicas, memory):
+    def put_memory(self, memory, lost=None):
+        """Restores every replica's host and starts its process again. The one with index `lost` has
+        its promises, which are on its disk, but no memory."""
+        for index, (replica, files) in enumerate(zip(self.replicas, memory)):
             replica.lose_memory()
             replica.lose_promises()
             os.makedirs(replica.shm)
             os.makedirs(replica.state, mode=0o700)
             for (place, name), data in files.items():
+                if index == lost and place == "memory":
+                    continue
                 data.write(os.path.join(places(replica)[place], name))
             replica.launch()
         for replica in self.replicas:

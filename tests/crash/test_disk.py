@@ -91,14 +91,15 @@ class Disks(Case):
 
     def recovered(self, sites, player, states, what):
         """Recovers every state; returns how many lacked something before. `what` and a state's
-        number are its name in the journal."""
+        number are its name in the journal. Where two replicas acknowledge, each in turn has lost
+        its memory."""
 
         def case(site, number):
             """Recovers one state; returns whether it lacked something before."""
             state = states[number]
             window = state.window
             site.put_disk(player.disk(state.flush, state.later))
-            site.put_memory(window.memory)
+            site.put_memory(window.memory, number % site.m if site.acks == 2 else None)
             lacking = workload.content(site.backing) not in window.allowed
             # The sites have one volume's disk at the same time, each as a host of its own.
             done = site.volume.recover(wrapper=ON_ANOTHER_HOST)
@@ -120,7 +121,7 @@ class Disks(Case):
         """Recovers all the states that a crash during this workload can leave."""
         name = kind.__name__.lower()
         recording, seed = self.recording(kind)
-        sites = [self.own(Site(m=2, acks=1)) for _ in range(self.LANES)]
+        sites = [self.own(Site(m=2, acks=kind.acks)) for _ in range(self.LANES)]
         states = self.subsets(recording, self.count(*STATES[name]))
         lacking = self.recovered(sites, recording.player, states, "%s, recording %d, state" % (name, seed))
         self.report("%s: %d disk states of unsynced writes recovered; %d of them lacked acknowledged data before",

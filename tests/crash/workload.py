@@ -12,6 +12,7 @@ SLOTS = 24
 
 class Workload:
     names = "wait"  # the volume's
+    acks = 1  # of two replicas
 
     def __init__(self, top, rng):
         self.top, self.rng, self.steps = top, rng, 0
@@ -72,6 +73,8 @@ class Overwrite(_OneFile):
 
 class Names(Workload):
     """Makes, renames, overwrites by rename, truncates and removes files, and makes directories."""
+
+    acks = 2  # a recovery finds all in the memory of either replica
 
     def _do(self, number):
         files = sorted(p for p, data in self.files.items() if data is not None)
