@@ -19,10 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/direct/process/attach.h"
 #include "client/direct/process/process.h"
+#include "client/direct/window/sealing.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "replica/server.h"
 #include "storage/backing.h"
+#include "tests/unit/session/old_replica.h"
 #include "transport/key_ring.h"
 
 namespace salius::direct {
@@ -55,7 +57,7 @@ class CoordinatorTest : public testing::Test {
     const auto place = static_cast<size_t>(index);
     const bool again = place < servers_.size();  // it is started again
     options.listen = HostPort{"127.0.0.1", again ? ports_[place] : uint16_t{0}};
-    options.insecure = true;  // control calls come by TCP
+    options.insecure = !local_;  // control calls come by TCP, or else by the unix socket
     options.sealed = sealed_;
     options.memory_bytes = 64 << 20;
     options.no_mlock = true;
@@ -79,7 +81,7 @@ class CoordinatorTest : public testing::Test {
     auto state = StateFile::Open(LinuxBacking(), dir_.salius_fd, kStateFileName);
     ASSERT_TRUE(state.ok()) << state.status();
     StreamOptions options;
-    options.insecure = true;  // replicas on loopback, by TCP
+    options.insecure = !local_;  // replicas on loopback, by TCP
     options.sealed = sealed_;
     options.key_rotation_ns = key_rotation_ns_;
     options.config = config_;
@@ -122,12 +124,21 @@ class CoordinatorTest : public testing::Test {
     SALIUS_CHECK_OK(state.status());
     return state->state();
   }
+  double Metric(size_t replica, const std::string& name) const {
+    const std::vector<prometheus::MetricFamily> families = servers_[replica]->metrics().Collect();
+    for (const prometheus::MetricFamily& family : families) {
+      if (family.name == name) return family.metric.at(0).gauge.value;
+    }
+    ADD_FAILURE() << "no " << name;
+    return -1;
+  }
   uint64_t real_syncs() const { return coordinator_->window().header().counters.real_syncs; }
 
   std::string path_;
   VolumeConfig config_;
   VolumeDir dir_;
   bool sealed_ = false;
+  bool local_ = false;  // without keys and without --insecure at both ends
   int64_t key_rotation_ns_ = 0;
   std::vector<std::unique_ptr<ReplicaServer>> servers_;
   std::vector<uint16_t> ports_;
@@ -267,6 +278,47 @@ TEST_F(SealedCoordinatorTest, RestartedReplicaGetsItsKeyAgain) {
   }));
   EXPECT_EQ(coordinator_->status().replicas[1].incarnation, before.replicas[1].incarnation);
   EXPECT_TRUE(coordinator_->Stop().ok());
+}
+
+// Replicas of this host without keys: the session's key goes to them by their unix sockets.
+class LocalCoordinatorTest : public CoordinatorTest {
+ protected:
+  LocalCoordinatorTest() { local_ = true; }
+};
+
+TEST_F(LocalCoordinatorTest, ReplicasTakeSealedRecordsOnly) {
+  ASSERT_NO_FATAL_FAILURE(Start(2, 2));
+  ASSERT_NO_FATAL_FAILURE(Await(Phase::kReplicated));
+  ASSERT_NO_FATAL_FAILURE(OpenFile());
+  Write("hello", 0);
+  ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+  Write("again", 0);
+  ASSERT_EQ(process_.Sync(file_, fd_, true), 0);
+  EXPECT_TRUE(IsSealed(coordinator_->window()));
+  for (size_t replica : {0, 1}) {
+    EXPECT_EQ(Metric(replica, "salius_replica_plain_sessions"), 0) << replica;
+  }
+  EXPECT_TRUE(coordinator_->Stop().ok());
+}
+
+TEST_F(LocalCoordinatorTest, ReplicaThatTakesNoKeyIsNotServed) {
+  ASSERT_NO_FATAL_FAILURE(StartReplica(0));
+  local_ = false;
+  ASSERT_NO_FATAL_FAILURE(StartReplica(1));
+  const auto old = StartOldReplica(ports_[1]);
+  ASSERT_TRUE(old.ok()) << old.status();
+  local_ = true;
+  ASSERT_NO_FATAL_FAILURE(Start(0, 2));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (coordinator_->status().replicas[1].problem.empty()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const SessionStatus status = coordinator_->status();
+  EXPECT_NE(status.replicas[1].problem.find("does not seal datagrams"), std::string::npos)
+      << status.replicas[1].problem;
+  EXPECT_FALSE(status.replicas[1].connected);
+  EXPECT_EQ(status.mode, "local");
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The pipeline and its replicas with sealed datagrams: keys are given, changed, and given again
 // after a replica's process has ended. The same on loopback without keys, where the control calls
 // go by the replicas' unix sockets.
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -17,11 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/net.h"
-#include "proto/control.grpc.pb.h"
 #include "replica/server.h"
+#include "tests/unit/session/old_replica.h"
 #include "tests/unit/session/pipeline_testing.h"
-#include "transport/local_server.h"
-#include "transport/local_socket.h"
 #include "transport/lossy_channel.h"
 
 namespace salius {
@@ -195,33 +192,6 @@ TEST_F(SealedTest, PrimaryThatSealsNothingIsRefusedAndBothVersionsAreNamed) {
   EXPECT_EQ(pipeline_->status().mode, "local");
 }
 
-// A replica of a version that seals nothing: what such a replica answers at its unix socket.
-class OldReplica final : public control::Replica::Service {
- public:
-  explicit OldReplica(uint16_t port)
-      // Not TcpChannel, which would find the unix socket.
-      : stub_(control::Replica::NewStub(grpc::CreateChannel(
-            absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()))) {}
-
- private:
-  grpc::Status OpenSession(grpc::ServerContext*, const control::OpenSessionRequest* request,
-                           control::OpenSessionResponse* response) override {
-    grpc::ClientContext context;
-    return stub_->OpenSession(&context, *request, response);
-  }
-  grpc::Status Inventory(grpc::ServerContext*, const control::InventoryRequest* request,
-                         control::InventoryResponse* response) override {
-    grpc::ClientContext context;
-    return stub_->Inventory(&context, *request, response);
-  }
-  grpc::Status DropVolume(grpc::ServerContext*, const control::DropVolumeRequest* request,
-                          control::DropVolumeResponse* response) override {
-    grpc::ClientContext context;
-    return stub_->DropVolume(&context, *request, response);
-  }
-  const std::unique_ptr<control::Replica::Stub> stub_;
-};
-
 TEST_F(SealedTest, LocalReplicasWithoutKeysGetThemByTheirSockets) {
   UseLocalSockets();
   StartReplica(0);
@@ -288,10 +258,7 @@ TEST_F(SealedTest, LocalReplicaThatSealsNothingIsServedPlain) {
   StartReplica(0);
   local_ = false;
   StartReplica(1, /*sealed=*/false);
-  const SocketAddress address = *Resolve(HostPort{"127.0.0.1", ports_[1]});
-  auto old = LocalServer::Start(
-      LocalSocketPath(LocalSocketDirectory(), address),
-      [this](uid_t) { return std::make_unique<OldReplica>(ports_[1]); });
+  auto old = StartOldReplica(ports_[1]);
   ASSERT_TRUE(old.ok()) << old.status();
   key_rotation_ns_ = 100'000'000;
   ASSERT_TRUE(Start().ok());
