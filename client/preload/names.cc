@@ -112,8 +112,14 @@ SALIUS_INTERPOSE(int, fchmodat, int directory, const char* path, mode_t mode, in
   return Changed(real_calls.fchmodat(directory, path, mode, flags), directory, path,
                  (flags & AT_SYMLINK_NOFOLLOW) != 0, Reason::kAttributes);
 }
+SALIUS_INTERPOSE(int, lchmod, const char* path, mode_t mode) {
+  return Changed(real_calls.lchmod(path, mode), AT_FDCWD, path, true, Reason::kAttributes);
+}
 SALIUS_INTERPOSE(int, chown, const char* path, uid_t user, gid_t group) {
   return Changed(real_calls.chown(path, user, group), AT_FDCWD, path, false, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, lchown, const char* path, uid_t user, gid_t group) {
+  return Changed(real_calls.lchown(path, user, group), AT_FDCWD, path, true, Reason::kAttributes);
 }
 SALIUS_INTERPOSE(int, fchownat, int directory, const char* path, uid_t user, gid_t group,
                  int flags) {
@@ -128,6 +134,14 @@ SALIUS_INTERPOSE(int, setxattr, const char* path, const char* name, const void* 
   return Changed(real_calls.setxattr(path, name, value, size, flags), AT_FDCWD, path, false,
                  Reason::kAttributes);
 }
+SALIUS_INTERPOSE(int, lsetxattr, const char* path, const char* name, const void* value,
+                 size_t size, int flags) {
+  return Changed(real_calls.lsetxattr(path, name, value, size, flags), AT_FDCWD, path, true,
+                 Reason::kAttributes);
+}
 SALIUS_INTERPOSE(int, removexattr, const char* path, const char* name) {
   return Changed(real_calls.removexattr(path, name), AT_FDCWD, path, false, Reason::kAttributes);
+}
+SALIUS_INTERPOSE(int, lremovexattr, const char* path, const char* name) {
+  return Changed(real_calls.lremovexattr(path, name), AT_FDCWD, path, true, Reason::kAttributes);
 }

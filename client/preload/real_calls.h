@@ -94,10 +94,14 @@ namespace salius::preload {
   X(fremovexattr, int, (int, const char*))                                             \
   X(chmod, int, (const char*, mode_t))                                                 \
   X(fchmodat, int, (int, const char*, mode_t, int))                                    \
+  X(lchmod, int, (const char*, mode_t))                                                \
   X(chown, int, (const char*, uid_t, gid_t))                                           \
+  X(lchown, int, (const char*, uid_t, gid_t))                                          \
   X(fchownat, int, (int, const char*, uid_t, gid_t, int))                              \
   X(setxattr, int, (const char*, const char*, const void*, size_t, int))               \
+  X(lsetxattr, int, (const char*, const char*, const void*, size_t, int))              \
   X(removexattr, int, (const char*, const char*))                                      \
+  X(lremovexattr, int, (const char*, const char*))                                     \
   X(aio_write, int, (aiocb*))                                                          \
   X(aio_write64, int, (aiocb*))                                                        \
   X(aio_fsync, int, (int, aiocb*))                                                     \

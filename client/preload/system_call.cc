@@ -49,6 +49,17 @@ SALIUS_INTERPOSED(int, renameat2, int, const char*, int, const char*, unsigned);
 SALIUS_INTERPOSED(int, linkat, int, const char*, int, const char*, int);
 SALIUS_INTERPOSED(int, fchmod, int, mode_t);
 SALIUS_INTERPOSED(int, fchown, int, uid_t, gid_t);
+SALIUS_INTERPOSED(int, fsetxattr, int, const char*, const void*, size_t, int);
+SALIUS_INTERPOSED(int, fremovexattr, int, const char*);
+SALIUS_INTERPOSED(int, chmod, const char*, mode_t);
+SALIUS_INTERPOSED(int, fchmodat, int, const char*, mode_t, int);
+SALIUS_INTERPOSED(int, chown, const char*, uid_t, gid_t);
+SALIUS_INTERPOSED(int, lchown, const char*, uid_t, gid_t);
+SALIUS_INTERPOSED(int, fchownat, int, const char*, uid_t, gid_t, int);
+SALIUS_INTERPOSED(int, setxattr, const char*, const char*, const void*, size_t, int);
+SALIUS_INTERPOSED(int, lsetxattr, const char*, const char*, const void*, size_t, int);
+SALIUS_INTERPOSED(int, removexattr, const char*, const char*);
+SALIUS_INTERPOSED(int, lremovexattr, const char*, const char*);
 SALIUS_INTERPOSED(int, execve, const char*, char* const*, char* const*);
 SALIUS_INTERPOSED(int, execveat, int, const char*, char* const*, char* const*, int);
 
@@ -209,10 +220,53 @@ bool NameCall(long number, const Words& w, long& result) {
       return result = interposed_linkat(AT_FDCWD, w.Path(0), AT_FDCWD, w.Path(1), 0), true;
     case SYS_linkat:
       return result = interposed_linkat(w.Int(0), w.Path(1), w.Int(2), w.Path(3), w.Int(4)), true;
+    default:
+      return false;
+  }
+}
+
+// The system calls that change attributes: those of a descriptor.
+bool AttributeCall(long number, const Words& w, long& result) {
+  switch (number) {
     case SYS_fchmod:
       return result = interposed_fchmod(w.Int(0), w.Unsigned(1)), true;
     case SYS_fchown:
       return result = interposed_fchown(w.Int(0), w.Unsigned(1), w.Unsigned(2)), true;
+    case SYS_fsetxattr:
+      return result = interposed_fsetxattr(w.Int(0), w.Path(1), w.Pointer(2), w.Size(3), w.Int(4)),
+             true;
+    case SYS_fremovexattr:
+      return result = interposed_fremovexattr(w.Int(0), w.Path(1)), true;
+    default:
+      return false;
+  }
+}
+
+// The same by path.
+bool AttributeOfPathCall(long number, const Words& w, long& result) {
+  switch (number) {
+    case SYS_chmod:
+      return result = interposed_chmod(w.Path(0), w.Unsigned(1)), true;
+    case SYS_fchmodat:
+      return result = interposed_fchmodat(w.Int(0), w.Path(1), w.Unsigned(2), 0), true;
+    case SYS_chown:
+      return result = interposed_chown(w.Path(0), w.Unsigned(1), w.Unsigned(2)), true;
+    case SYS_lchown:
+      return result = interposed_lchown(w.Path(0), w.Unsigned(1), w.Unsigned(2)), true;
+    case SYS_fchownat:
+      return result = interposed_fchownat(w.Int(0), w.Path(1), w.Unsigned(2), w.Unsigned(3),
+                                          w.Int(4)),
+             true;
+    case SYS_setxattr:
+      return result = interposed_setxattr(w.Path(0), w.Path(1), w.Pointer(2), w.Size(3), w.Int(4)),
+             true;
+    case SYS_lsetxattr:
+      return result = interposed_lsetxattr(w.Path(0), w.Path(1), w.Pointer(2), w.Size(3), w.Int(4)),
+             true;
+    case SYS_removexattr:
+      return result = interposed_removexattr(w.Path(0), w.Path(1)), true;
+    case SYS_lremovexattr:
+      return result = interposed_lremovexattr(w.Path(0), w.Path(1)), true;
     default:
       return false;
   }
@@ -269,7 +323,9 @@ SALIUS_INTERPOSE(long, syscall, long number, ...) {
   if (library.on() && (WriteCallOf(number, w, result) || SyncCall(number, w, result) ||
                        OpenCall(number, w, result) || DescriptorCall(number, w, result) ||
                        ChangeCall(number, w, result) || MemoryCall(number, w, result) ||
-                       NameCall(number, w, result) || ProgramCall(number, w, result))) {
+                       NameCall(number, w, result) || AttributeCall(number, w, result) ||
+                       AttributeOfPathCall(number, w, result) ||
+                       ProgramCall(number, w, result))) {
     return result;
   }
   result =

@@ -155,7 +155,11 @@ INSTANTIATE_TEST_SUITE_P(
                          Join({{"open f", "uncover f attributes", "uncover f attributes"},
                                Times(4, {"open f", "uncover f attributes"}),
                                Times(3, {"uncover f attributes"}),
-                               Times(2, {"open f", "uncover f attributes"})})}));
+                               Times(6, {"open f", "uncover f attributes"})})},
+                    Case{"attributes_by_number",
+                         Join({{"open f"},
+                               Times(4, {"uncover f attributes"}),
+                               Times(9, {"open f", "uncover f attributes"})})}));
 
 INSTANTIATE_TEST_SUITE_P(
     Aio, SubjectTest,

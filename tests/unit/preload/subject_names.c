@@ -53,6 +53,10 @@ static void attributes(void) {
   REQUIRE(fremovexattr(fd, "user.x") == 0);
   REQUIRE(setxattr("f", "user.x", "1", 1, 0) == 0);
   REQUIRE(removexattr("f", "user.x") == 0);
+  REQUIRE(lchmod("f", 0600) == 0);
+  REQUIRE(lchown("f", getuid(), getgid()) == 0);
+  REQUIRE(lsetxattr("f", "user.x", "1", 1, 0) == 0);
+  REQUIRE(lremovexattr("f", "user.x") == 0);
   REQUIRE(futimens(fd, NULL) == 0);
   FAILS(fchmod(99, 0600), EBADF);
   FAILS(futimens(99, NULL), EBADF);
@@ -60,9 +64,29 @@ static void attributes(void) {
   FAILS(futimens(AT_FDCWD, NULL), EBADF);
 }
 
+static void attributes_by_number(void) {
+  const int fd = subject_file("f");
+  const long user = getuid(), group = getgid();
+  REQUIRE(syscall(SYS_fchmod, fd, 0600L) == 0);
+  REQUIRE(syscall(SYS_fchown, fd, user, group) == 0);
+  REQUIRE(syscall(SYS_fsetxattr, fd, "user.x", "1", 1L, 0L) == 0);
+  REQUIRE(syscall(SYS_fremovexattr, fd, "user.x") == 0);
+  REQUIRE(syscall(SYS_chmod, "f", 0600L) == 0);
+  REQUIRE(syscall(SYS_fchmodat, AT_FDCWD, "f", 0600L) == 0);
+  REQUIRE(syscall(SYS_chown, "f", user, group) == 0);
+  REQUIRE(syscall(SYS_lchown, "f", user, group) == 0);
+  REQUIRE(syscall(SYS_fchownat, AT_FDCWD, "f", user, group, 0L) == 0);
+  REQUIRE(syscall(SYS_setxattr, "f", "user.x", "1", 1L, 0L) == 0);
+  REQUIRE(syscall(SYS_removexattr, "f", "user.x") == 0);
+  REQUIRE(syscall(SYS_lsetxattr, "f", "user.x", "1", 1L, 0L) == 0);
+  REQUIRE(syscall(SYS_lremovexattr, "f", "user.x") == 0);
+  FAILS(syscall(SYS_chmod, "absent", 0600L), ENOENT);
+}
+
 const struct subject_case name_cases[] = {{"names", names},
                                           {"names_of_others", names_of_others},
                                           {"attributes", attributes},
+                                          {"attributes_by_number", attributes_by_number},
                                           {NULL, NULL}};
 
 /* Without the library a request is completed by another thread. */

@@ -40,8 +40,9 @@ const Names& Calls() {
       "tee", "vmsplice",
       // Names and attributes.
       "rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink",
-      "unlinkat", "remove", "mkdir", "mkdirat", "rmdir", "chmod", "fchmod", "fchmodat", "chown",
-      "fchown", "fchownat", "futimens", "setxattr", "fsetxattr", "removexattr", "fremovexattr",
+      "unlinkat", "remove", "mkdir", "mkdirat", "rmdir", "chmod", "fchmod", "fchmodat", "lchmod",
+      "chown", "fchown", "fchownat", "lchown", "futimens", "setxattr", "fsetxattr", "lsetxattr",
+      "removexattr", "fremovexattr", "lremovexattr",
       // Processes and signals.
       "fork", "vfork", "_Fork", "clone", "daemon", "login_tty", "posix_spawn", "posix_spawnp",
       "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve",
@@ -153,8 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "truncations", "allocations", "copies", "copy_synchronous",
                     "descriptor_received", "sync_family", "sync_errors", "map_writable",
                     "map_harmless", "map_fails", "map_made_writable", "map_moved", "dup_family",
-                    "dup_errors", "number_is_used_again", "names", "attributes", "aio_calls",
-                    "aio_notifies", "aio_lists", "fork_family", "clone_calls", "vfork_child",
+                    "dup_errors", "number_is_used_again", "names", "attributes",
+                    "attributes_by_number", "aio_calls", "aio_notifies", "aio_lists", "fork_family", "clone_calls", "vfork_child",
                     "exec_errors", "daemon_style", "terminal", "handler_writes", "interrupted",
                     "threads", "cancelled"));
 
