@@ -15,10 +15,12 @@ from bench import disk, rounds
 from bench.driver import Driver
 from bench.scenario import Ground, Scenario
 from bench.setup import Replicas, SlowDisk, pinned, place
+from harness.keys import Keys
 from harness.proc import Proc, tail
 from harness.run import HarnessError, binary, current, sh, wait_until
 
 DIRECT, PROCESSES, MOUNT, DISK = "direct", "direct processes", "salius", "local disk"
+SEALED = "direct, sealed"
 IN_PROCESS, KEPT = "in-process floor", "kept floor"
 
 WRITERS = 8
@@ -69,11 +71,12 @@ class Sizes:
 
 class DirectVolume:
     """A new direct volume in the empty directory `path`, of `user`, in mode replicated. A salius-run
-    keeps it in use; `words` before a command have it join."""
+    keeps it in use; `words` before a command have it join. `keys`: the primary's file of keys; None:
+    it has none."""
 
     _serial = 0
 
-    def __init__(self, path, replicas, acks, *init_options, cpu=None, user=None):
+    def __init__(self, path, replicas, acks, *init_options, cpu=None, user=None, keys=None):
         DirectVolume._serial += 1
         self.path = path
         as_user = []
@@ -82,8 +85,8 @@ class DirectVolume:
             os.chown(path, found.pw_uid, found.pw_gid)
             as_user = ["setpriv", "--reuid", user, "--regid", user, "--init-groups"]
         sh(*as_user, binary("salius"), "init", "--direct", path, "--replicas", ",".join(replicas.addresses), "--acks",
-           str(acks), *init_options)
-        self.words = [binary("salius-run"), "--insecure", "--direct", path, "--"]
+           str(acks), *(["--keys", keys] if keys else []), *init_options)
+        self.words = [binary("salius-run"), *([] if keys else ["--insecure"]), "--direct", path, "--"]
         self._status = [*as_user, binary("salius"), "status", path, "--json"]
         self._log = os.path.join(current().dir, "direct%d.log" % DirectVolume._serial)
         self._proc = Proc([*pinned(cpu), *as_user, *self.words, "cat"], self._log, netns=replicas.network.primary,
@@ -156,12 +159,14 @@ class Processes:
 
 
 class DirectGround(Ground):
-    """A ground with a direct volume on the same replicas; its subject is the first."""
+    """A ground with a direct volume on the same replicas; its subject is the first. With
+    add_sealed() there is another one, on replicas with keys."""
 
     MEMORY_MIB = 384
 
     def _salius(self):
         super()._salius()
+        self.sealed = []
         self.volume = self._own(DirectVolume(place("direct-" + self._tag), self.replicas, self.scenario.acks, cpu=self.cpu))
         self.add(DIRECT, self.volume.path, self.volume.words)
         self.subjects.insert(0, self.subjects.pop())
@@ -170,6 +175,15 @@ class DirectGround(Ground):
         """Adds a driver's files in `path` as a subject."""
         driver = self._own(Driver(self._files(path), cpu=self.cpu, netns=self.network.primary, wrapper=words))
         self.subjects.append(rounds.Subject(name, driver, {"primary": [self.volume.pid]} if words else {}))
+
+    def add_sealed(self):
+        """Adds a direct volume whose datagrams are sealed as a subject."""
+        keys = Keys()
+        replicas = self._own(Replicas(self.scenario.m, "192MiB", self.cpu, keys=keys))
+        volume = self._own(DirectVolume(place("sealed-" + self._tag), replicas, self.scenario.acks, cpu=self.cpu,
+                                        keys=keys.issue("client/sealed")))
+        self.sealed.append(volume)
+        self.add(SEALED, volume.path, volume.words)
 
     def add_processes(self, name, path, words=()):
         """Adds as many drivers as the scenario has writers, with a directory each, as one
@@ -184,7 +198,8 @@ class DirectGround(Ground):
 
     def check(self):
         super().check()
-        self.volume.check()
+        for volume in (self.volume, *self.sealed):
+            volume.check()
 
 
 def in_turn(sizes, scenario, cpu, choose):
@@ -201,12 +216,16 @@ def in_turn(sizes, scenario, cpu, choose):
 
 
 def named(*names):
-    return lambda ground: [s for s in ground.subjects if s.name in names]
+    def choose(ground):
+        if SEALED in names:
+            ground.add_sealed()
+        return [s for s in ground.subjects if s.name in names]
+    return choose
 
 
 def one_writer(sizes, m, cpu):
     """Returns the figures of 4 KiB writes by one writer, packed."""
-    found = in_turn(sizes, Scenario(m=m), cpu, named(DIRECT, MOUNT, IN_PROCESS, DISK))
+    found = in_turn(sizes, Scenario(m=m), cpu, named(DIRECT, SEALED, MOUNT, IN_PROCESS, DISK))
     return {"m": m, "subjects": found,
             "p50_of_floor": found[DIRECT]["p50_us"] / found[IN_PROCESS]["p50_us"],
             "p99_of_floor": found[DIRECT]["p99_us"] / found[IN_PROCESS]["p99_us"],
@@ -232,7 +251,7 @@ def many_writers(sizes):
 
 def large_writes(sizes, cpu):
     """Returns the figures of 1 MiB writes by one writer, 2 of 3, packed."""
-    found = in_turn(sizes, Scenario(size="1MiB", m=3), cpu, named(DIRECT, MOUNT, KEPT, IN_PROCESS))
+    found = in_turn(sizes, Scenario(size="1MiB", m=3), cpu, named(DIRECT, SEALED, MOUNT, KEPT, IN_PROCESS))
     return {"subjects": found, "of_floor": found[DIRECT]["ops_per_second"] / found[KEPT]["ops_per_second"]}
 
 
