@@ -1,14 +1,15 @@
 """Keys on every control channel: volumes that use them, and each kind of wrong key."""
 import json
 import os
+import socket
 import sys
 
 from fault.test_replicas import report_of
-from harness import ops
+from harness import frames, old_client, ops
 from harness.case import Case
 from harness.clock import Clock
 from harness.keys import Keys
-from harness.net import PRIMARY_IP
+from harness.net import PRIMARY_IP, inside
 from harness.proc import Proc
 from harness.replica import PORT
 from harness.run import HarnessError, binary, sh, wait_until
@@ -276,6 +277,24 @@ class WrongKeys(KeysCase):
         self.assertIn("with keys only", done.stderr)
         done = self.status_of(rig, self.keys.issue("operator/me"))
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_primary_of_a_version_before_keys(self):
+        """Its call is refused, with the replica's version, and its plain datagrams too."""
+        rig = self.keyed(m=1, acks=1)
+        version = sh(binary("salius"), "--version").stdout.split()[-1]
+        host, _, port = rig.replicas[0].address.rpartition(":")
+        volume = os.urandom(16)
+        with inside(rig.net.primary):
+            answer = old_client.open_session(host, int(port), volume)
+        for word in (b"grpc-status", b"14", b"(version %s) takes calls with keys only" % version.encode()):
+            self.assertIn(word, answer)
+        self.assertNotIn(volume.hex(), self.status_of(rig, self.keys.issue("operator/me")).stdout.replace("-", ""))
+        plain = bytearray(frames.HEADER)
+        plain[:6] = b"SLF1\x01" + bytes([frames.PROBE])
+        with inside(rig.net.primary), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as old:
+            old.sendto(frames.sealed(plain), (host, int(port)))
+        name = 'salius_replica_refused_datagrams_total{reason="unsealed"}'
+        wait_until(lambda: rig.replicas[0].metrics()[name] == 1, 60, lambda: str(rig.replicas[0].metrics()))
 
     def test_replica_without_keys(self):
         rig = self.keyed(start=False)
