@@ -79,6 +79,10 @@ std::vector<prometheus::MetricFamily> ReplicaMetrics::Collect() const {
                    "Datagrams refused before their frame was read, by reason",
                    ring_.refused(refusal), {{"reason", std::string(SealRefusalName(refusal))}});
   }
+  if (sealed_) {
+    out.AddCounter("salius_replica_filtered_datagrams_total",
+                   "Datagrams that the kernel dropped during floods", ring_.filtered());
+  }
   out.AddGauge("salius_replica_memory_bytes", "Size of the arena", s.memory_bytes);
   out.AddGauge("salius_replica_memory_used_bytes", "Segments in use", s.used_bytes);
   out.AddGauge("salius_replica_memory_free_bytes", "Memory not granted to any session",

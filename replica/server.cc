@@ -103,6 +103,7 @@ ChannelLayer ReplicaServer::Sealing(const ChannelLayer& layer, Clock& clock, boo
   if (!sealed_) return layer;
   SealedChannel::Options sealing;
   sealing.plain_without_key = true;
+  sealing.clock = &clock;
   if (answers) {
     // The one thread that receives calls it.
     const auto limiter = std::make_shared<RateLimiter>(kNoticeNs, kNoticeSources);

@@ -7,6 +7,7 @@
 // Threads: Send and Receive may be called from different threads at once.
 #pragma once
 
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -126,6 +127,16 @@ class DatagramChannel {
   virtual int fd() const = 0;
   virtual absl::StatusOr<SocketAddress> local() const = 0;
   virtual uint64_t send_errors() const = 0;
+  // Makes the kernel drop the datagrams that `program` drops (classic BPF; it sees a datagram
+  // from its UDP header on), before they are received; empty: none. Replaces the program before it at
+  // once. UNIMPLEMENTED: the channel has no such program.
+  virtual absl::Status SetFilter(absl::Span<const sock_filter> program) {
+    static_cast<void>(program);
+    return absl::UnimplementedError("the channel has no filters");
+  }
+  // Returns the datagrams that the kernel has dropped: by the program, or because the socket's
+  // buffer was full. The number wraps around.
+  virtual uint32_t dropped() const { return 0; }
   // Returns the bytes that the channel adds to each datagram.
   virtual size_t overhead() const { return 0; }
 

@@ -32,31 +32,77 @@ void SealingKey::GiveBack(std::unique_ptr<Sealer> sealer) {
   idle_.push_back(std::move(sealer));
 }
 
+void KeyRing::Watch(const void* owner, std::function<void()> changed) {
+  absl::MutexLock lock(&watchers_mutex_);
+  watchers_[owner] = std::move(changed);
+}
+
+void KeyRing::Unwatch(const void* owner) {
+  absl::MutexLock lock(&watchers_mutex_);
+  watchers_.erase(owner);
+}
+
+void KeyRing::CallWatchers() {
+  absl::MutexLock lock(&watchers_mutex_);
+  for (const auto& [owner, changed] : watchers_) changed();
+}
+
+FloodRules KeyRing::Rules(bool notices) const {
+  FloodRules rules;
+  absl::MutexLock lock(&mutex_);
+  rules.plain = all_plain() || !plain_.empty();
+  for (const auto& [id, key] : opening_) {
+    if (key->windows.empty()) rules.senders.push_back({id.first, id.second, false, 0});
+    for (const auto& [sender, window] : key->windows) {
+      const uint64_t newest = window.newest();
+      const uint64_t oldest =
+          newest >= ReplayWindow::kCounters ? newest - ReplayWindow::kCounters + 1 : 0;
+      rules.senders.push_back({id.first, sender, true, oldest});
+    }
+  }
+  for (const auto& [id, key] : sealing_) {
+    if (notices) rules.notices.push_back(id);
+  }
+  // Without keys each datagram gets its notice.
+  rules.any_key = rules.senders.empty() || rules.senders.size() > FloodRules::kMostSenders;
+  if (rules.any_key) rules.senders.clear();
+  if (rules.notices.size() > FloodRules::kMostSenders) rules.notices.resize(FloodRules::kMostSenders);
+  return rules;
+}
+
 absl::Status KeyRing::AddOpening(uint32_t key_id, uint32_t sender, const SealKey& key,
                                  const FrameSession& session) {
-  absl::MutexLock lock(&mutex_);
-  std::unique_ptr<OpeningKey>& place = opening_[{key_id, sender}];
-  if (place == nullptr) {
-    place = std::make_unique<OpeningKey>(key, session);
-  } else if (place->key != key || place->session != session) {
-    return absl::AlreadyExistsError(
-        absl::StrFormat("key id %08x is in use here: choose another one", key_id));
+  {
+    absl::MutexLock lock(&mutex_);
+    std::unique_ptr<OpeningKey>& place = opening_[{key_id, sender}];
+    if (place != nullptr && (place->key != key || place->session != session)) {
+      return absl::AlreadyExistsError(
+          absl::StrFormat("key id %08x is in use here: choose another one", key_id));
+    }
+    if (place == nullptr) place = std::make_unique<OpeningKey>(key, session);
   }
+  CallWatchers();
   return absl::OkStatus();
 }
 
 void KeyRing::SetOpening(uint32_t key_id, uint32_t sender, const SealKey& key,
                          const FrameSession& session) {
-  absl::MutexLock lock(&mutex_);
-  std::unique_ptr<OpeningKey>& place = opening_[{key_id, sender}];
-  if (place != nullptr && place->key == key && place->session == session) return;
-  place = std::make_unique<OpeningKey>(key, session);
+  {
+    absl::MutexLock lock(&mutex_);
+    std::unique_ptr<OpeningKey>& place = opening_[{key_id, sender}];
+    if (place != nullptr && place->key == key && place->session == session) return;
+    place = std::make_unique<OpeningKey>(key, session);
+  }
+  CallWatchers();
 }
 
 void KeyRing::AddSealing(uint32_t key_id, uint32_t sender, const SealKey& key) {
-  absl::MutexLock lock(&mutex_);
-  std::shared_ptr<SealingKey>& place = sealing_[key_id];
-  if (place == nullptr) place = std::make_shared<SealingKey>(key_id, sender, key);
+  {
+    absl::MutexLock lock(&mutex_);
+    std::shared_ptr<SealingKey>& place = sealing_[key_id];
+    if (place == nullptr) place = std::make_shared<SealingKey>(key_id, sender, key);
+  }
+  CallWatchers();
 }
 
 void KeyRing::SealWith(uint32_t key_id) {
@@ -67,8 +113,12 @@ void KeyRing::SealWith(uint32_t key_id) {
 }
 
 void KeyRing::AllowPlain(const FrameSession& session) {
-  absl::MutexLock lock(&mutex_);
-  if (std::find(plain_.begin(), plain_.end(), session) == plain_.end()) plain_.push_back(session);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::find(plain_.begin(), plain_.end(), session) != plain_.end()) return;
+    plain_.push_back(session);
+  }
+  CallWatchers();
 }
 
 void KeyRing::ForbidPlain(const FrameSession& session) {

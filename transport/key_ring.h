@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "proto/sealed_frame.h"
+#include "transport/flood_filter.h"
 #include "transport/replay_window.h"
 #include "transport/seal_refusal.h"
 #include "transport/sealer.h"
@@ -101,6 +103,13 @@ class KeyRing {
   bool all_plain() const { return all_plain_.load(std::memory_order_relaxed); }
   // Returns the number of sessions of AllowPlain.
   size_t plain_sessions() const;
+  // Calls `changed` after each new key or plain session, from the thread that adds it; `owner` names
+  // the watcher. Unwatch returns when no such call is under way.
+  void Watch(const void* owner, std::function<void()> changed);
+  void Unwatch(const void* owner);
+  // Returns what a filter may know of the datagrams that are opened here now, and of notices if
+  // `notices`.
+  FloodRules Rules(bool notices) const;
   // Forgets the keys of this id, for opening and sealing. The key of SealWith stays.
   void Remove(uint32_t key_id);
 
@@ -117,6 +126,9 @@ class KeyRing {
   // frame that is allowed gives itself, and a key id of 0.
   SealRefusal Open(absl::Span<uint8_t> datagram, Opened* opened);
 
+  // Counts datagrams that the kernel dropped while a channel of these keys had a filter.
+  void CountFiltered(uint64_t datagrams) { filtered_.fetch_add(datagrams); }
+  uint64_t filtered() const { return filtered_.load(std::memory_order_relaxed); }
   uint64_t refused(SealRefusal refusal) const {
     return refused_[static_cast<size_t>(refusal)].load(std::memory_order_relaxed);
   }
@@ -133,7 +145,11 @@ class KeyRing {
   using OpeningId = std::pair<uint32_t, uint32_t>;  // key id, sender
 
   SealRefusal DoOpen(absl::Span<uint8_t> datagram, Opened* opened);
+  void CallWatchers();
 
+  mutable absl::Mutex watchers_mutex_;  // is never taken under mutex_
+  absl::flat_hash_map<const void*, std::function<void()>> watchers_
+      ABSL_GUARDED_BY(watchers_mutex_);
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<OpeningId, std::unique_ptr<OpeningKey>> opening_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint32_t, std::shared_ptr<SealingKey>> sealing_ ABSL_GUARDED_BY(mutex_);
@@ -141,6 +157,7 @@ class KeyRing {
   std::vector<FrameSession> plain_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> all_plain_{false};
   std::array<std::atomic<uint64_t>, kSealRefusals> refused_{};
+  std::atomic<uint64_t> filtered_{0};
 };
 
 }  // namespace salius

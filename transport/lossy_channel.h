@@ -50,6 +50,10 @@ class LossyChannel final : public DatagramChannel {
   absl::StatusOr<SocketAddress> local() const override { return inner_->local(); }
   uint64_t send_errors() const override { return inner_->send_errors(); }
   size_t overhead() const override { return inner_->overhead(); }
+  absl::Status SetFilter(absl::Span<const sock_filter> program) override {
+    return inner_->SetFilter(program);
+  }
+  uint32_t dropped() const override { return inner_->dropped(); }
 
   Counts counts() const;
 

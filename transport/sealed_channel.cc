@@ -85,7 +85,11 @@ void AddPlain(const OutDatagram& datagram, size_t bytes, Slice& slice) {
 }  // namespace
 
 SealedChannel::SealedChannel(std::unique_ptr<DatagramChannel> inner, KeyRing& ring, Options options)
-    : inner_(std::move(inner)), ring_(ring), options_(std::move(options)) {}
+    : inner_(std::move(inner)), ring_(ring), options_(std::move(options)) {
+  if (options_.clock == nullptr) return;
+  guard_.emplace(*inner_, ring_, /*notices=*/static_cast<bool>(options_.on_notice),
+                 *options_.clock);
+}
 
 size_t SealedChannel::Send(absl::Span<const OutDatagram> batch) {
   Slice& slice = ThreadSlice();
@@ -150,6 +154,7 @@ absl::StatusOr<size_t> SealedChannel::Receive(InBatch& batch, bool wait) {
     batch.Filter([this](InDatagram& datagram, absl::Span<uint8_t> bytes) {
       return Accept(datagram, bytes);
     });
+    if (guard_.has_value()) guard_->Received(*got - batch.size());
     if (batch.size() > 0) return batch.size();
   }
   return size_t{0};

@@ -14,12 +14,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "proto/sealed_frame.h"
 #include "transport/datagram_channel.h"
+#include "transport/flood_guard.h"
 #include "transport/key_ring.h"
 
 namespace salius {
@@ -35,6 +38,8 @@ class SealedChannel final : public DatagramChannel {
     bool plain_without_key = false;
     // Called by Receive for each notice about a datagram that was sealed here; may be empty.
     std::function<void(const SocketAddress& from)> on_notice;
+    // For a guard against floods (transport/flood_guard.h); null: none. It outlives the channel.
+    Clock* clock = nullptr;
   };
   // `ring` outlives the channel.
   SealedChannel(std::unique_ptr<DatagramChannel> inner, KeyRing& ring, Options options);
@@ -47,6 +52,8 @@ class SealedChannel final : public DatagramChannel {
   absl::StatusOr<SocketAddress> local() const override { return inner_->local(); }
   uint64_t send_errors() const override { return inner_->send_errors(); }
   size_t overhead() const override { return inner_->overhead() + kSealBytes; }
+  // Whether the kernel drops datagrams of a flood now.
+  bool filters() const { return guard_.has_value() && guard_->filters(); }
 
  private:
   // Opens a datagram. Returns whether it is received.
@@ -56,6 +63,7 @@ class SealedChannel final : public DatagramChannel {
   const std::unique_ptr<DatagramChannel> inner_;
   KeyRing& ring_;
   const Options options_;
+  std::optional<FloodGuard> guard_;
 };
 
 }  // namespace salius

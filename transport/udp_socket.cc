@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/sock_diag.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "absl/cleanup/cleanup.h"
@@ -29,6 +31,12 @@ void SetBuffer(int fd, int force_option, int option, int bytes) {
   if (setsockopt(fd, SOL_SOCKET, force_option, &bytes, sizeof(bytes)) == 0) return;
   (void)setsockopt(fd, SOL_SOCKET, option, &bytes,
                    sizeof(bytes));  // a hint; see receive_buffer_bytes()
+}
+
+// Whether datagrams may arrive joined. An older kernel refuses, and hands over one at a time.
+void SetJoining(int fd, bool on) {
+  const int value = on ? 1 : 0;
+  (void)setsockopt(fd, SOL_UDP, UDP_GRO, &value, sizeof(value));
 }
 
 bool IsAny(const SocketAddress& address) {
@@ -78,11 +86,7 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
   if (options.both_families) {
     SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, int{0}, "IPV6_V6ONLY"));
   }
-  if (options.coalesce) {
-    // An older kernel refuses, and hands over one datagram at a time.
-    const int on = 1;
-    (void)setsockopt(fd.get(), SOL_UDP, UDP_GRO, &on, sizeof(on));
-  }
+  if (options.coalesce) SetJoining(fd.get(), true);
   if (options.local_address) {
     const bool v4 = local.storage.ss_family == AF_INET;
     SALIUS_RETURN_IF_ERROR(SetOption(fd.get(), v4 ? IPPROTO_IP : IPPROTO_IPV6,
@@ -97,6 +101,8 @@ absl::StatusOr<UdpSocket> UdpSocket::Bind(const SocketAddress& local, const Opti
   }
   UdpSocket socket(std::move(fd));
   socket.segments_from_ns_ = 0;
+  socket.bound_here_ = true;
+  socket.coalesce_ = options.coalesce;
   return socket;
 }
 
@@ -185,6 +191,31 @@ absl::Status UdpSocket::SetReceiveTimeout(int64_t micros) {
 }
 
 uint64_t UdpSocket::send_errors() const { return __atomic_load_n(&send_errors_, __ATOMIC_RELAXED); }
+
+absl::Status UdpSocket::SetFilter(absl::Span<const sock_filter> program) {
+  if (!bound_here_) return absl::UnimplementedError("a socket that was taken over has no filters");
+  if (program.empty()) {
+    const int none = 0;
+    // ENOENT: it had none.
+    if (setsockopt(fd(), SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof(none)) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, "SO_DETACH_FILTER");
+    }
+    if (coalesce_) SetJoining(fd(), true);
+    return absl::OkStatus();
+  }
+  // The program would judge joined datagrams by the first of them.
+  if (coalesce_) SetJoining(fd(), false);
+  const sock_fprog code{static_cast<unsigned short>(program.size()),
+                        const_cast<sock_filter*>(program.data())};
+  return SetOption(fd(), SOL_SOCKET, SO_ATTACH_FILTER, code, "SO_ATTACH_FILTER");
+}
+
+uint32_t UdpSocket::dropped() const {
+  std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t length = sizeof(memory);
+  if (getsockopt(fd(), SOL_SOCKET, SO_MEMINFO, memory.data(), &length) != 0) return 0;
+  return memory[SK_MEMINFO_DROPS];
+}
 
 absl::StatusOr<uint32_t> PathDatagramBytes(const SocketAddress& to) {
   SALIUS_ASSIGN_OR_RETURN(UniqueFd fd, Connected(to));

@@ -66,6 +66,10 @@ class UdpSocket final : public DatagramChannel {
   int fd() const override { return fd_.get(); }
   absl::StatusOr<SocketAddress> local() const override;
   uint64_t send_errors() const override;
+  // While there is a program no datagrams arrive joined: it judges each one. UNIMPLEMENTED for a
+  // socket that Adopt took.
+  absl::Status SetFilter(absl::Span<const sock_filter> program) override;
+  uint32_t dropped() const override;
   // Whether a run goes as one message now: not for a second after the kernel refused one.
   bool segments() const;
 
@@ -79,6 +83,8 @@ class UdpSocket final : public DatagramChannel {
   // Accessed with __atomic builtins.
   uint64_t send_errors_ = 0;
   int64_t segments_from_ns_ = -1;  // 0: at all times; negative: never
+  bool bound_here_ = false;
+  bool coalesce_ = false;  // as of Options
 };
 
 // Returns the largest datagram payload that the route to `to` carries unfragmented: 1472 for

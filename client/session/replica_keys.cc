@@ -25,6 +25,7 @@ std::optional<SealingUse> ReplicaLinks::Sealing() const {
     const auto refusal = static_cast<SealRefusal>(i);
     use.refusals.push_back({std::string(SealRefusalName(refusal)), ring_.refused(refusal)});
   }
+  use.refusals.push_back({"filtered", ring_.filtered()});
   return use;
 }
 

@@ -105,6 +105,7 @@ absl::Status ReplicaLinks::Begin() {
   if (sealed()) {
     SealedChannel::Options sealing;
     sealing.on_notice = [this](const SocketAddress& from) { OnNoKey(from); };
+    sealing.clock = &shared_.clock;
     channel_ = std::make_unique<SealedChannel>(std::move(channel_), ring_, std::move(sealing));
   }
   {
