@@ -63,7 +63,8 @@ class OfferedKeys {
   // Returns the first key that `replica` lacks.
   std::optional<KeyOffer> Next(int replica) const;
   // Takes the answer to an offer: opens the replica's acknowledgements with `ack_key` from now on,
-  // and with no earlier key of the same id.
+  // and with no earlier key of the same id. An answer about a key that was replaced meanwhile is
+  // ignored: Next offers the present one.
   void Took(int replica, const KeyOffer& offer, const SealKey& ack_key);
   // Takes notice that the replica's process has no keys.
   void Lost(int replica);

@@ -99,6 +99,18 @@ TEST_F(OfferedKeysTest, SilentReplicaWithoutASessionDelaysNoChange) {
   EXPECT_TRUE(keys.Advance(1));
 }
 
+TEST_F(OfferedKeysTest, AnswerForAReplacedKeyIsIgnoredAndThePresentOneOffered) {
+  GiveAll(0);
+  const KeyOffer late = *keys.Next(1);
+  keys.StartChange();
+  GiveAll(0);
+  ASSERT_TRUE(keys.Advance(1));
+  keys.Took(1, late, SealKey{2});
+  EXPECT_EQ(Ack(late, SealKey{2}), SealRefusal::kNoKey);
+  ASSERT_TRUE(keys.Next(1).has_value());
+  EXPECT_EQ(keys.Next(1)->key_id, Present());
+}
+
 TEST_F(OfferedKeysTest, AcknowledgementsUnderTheKeyBeforeCountUntilTheNextChange) {
   const KeyOffer before = keys.ForOpening(0);
   keys.Took(0, before, SealKey{1});
