@@ -166,11 +166,8 @@ void Replicator::OnAck(int64_t now, int index, int64_t rtt_ns, const AckPayload&
     }
   }
   replica.sent = std::max(replica.sent, replica.contiguous);
-  if (grew) {
-    replica.progress_ns = now;
-  } else if (!ack.ranges.empty() && now - replica.progress_ns > replica.rtt.base_ns()) {
-    Resend(now, index, &ack);  // a hole: do not wait for the time-out
-  }
+  if (grew) replica.progress_ns = now;
+  ResendLost(now, index, sent, ack, grew);
   SendNew(now, index);
   CheckReplica(now, index);
   AdvanceDurable();

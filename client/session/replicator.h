@@ -228,6 +228,10 @@ class Replicator {
     int64_t heard_ns = 0;     // last valid ack
     int64_t progress_ns = 0;  // last time its held set grew or something was first outstanding
     int64_t probe_ns = 0;     // last probe
+    // When one record was sent again after a time-out, and what had been sent by then; -1: it was
+    // answered.
+    int64_t asked_ns = -1;
+    Seq asked_upto = 0;
     int64_t waiting_ns = -1;  // since when something sent has gone without any answer; -1: nothing
     int64_t keepup_since_ns = -1;
     int64_t open_after_ns = 0;
@@ -262,7 +266,13 @@ class Replicator {
 
   // replicator_send.cc
   void SendNew(int64_t now, int replica);
-  void Resend(int64_t now, int replica, const AckPayload* gaps);
+  // Sends records up to `upto` that the replica lacks again, at most `most`.
+  void Resend(int64_t now, int replica, Seq upto, int most);
+  // Sends the first record again that the replica lacks: its answer tells which others are lost.
+  // Most time-outs come from a busy host, and then nothing is.
+  void ResendFirst(int64_t now, int replica);
+  // Sends again what is lost, as far as an acknowledgement of a frame sent at `sent` shows it.
+  void ResendLost(int64_t now, int replica, int64_t sent, const AckPayload& ack, bool grew);
 
   // replicator_plan.cc: modes, members, notes.
   void Plan(int64_t now);

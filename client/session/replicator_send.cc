@@ -57,16 +57,12 @@ void Replicator::SendNew(int64_t now, int index) {
   out_.sends.push_back({index, first, replica.sent, false});
 }
 
-void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
+void Replicator::Resend(int64_t now, int index, Seq upto, int most) {
   Replica& replica = replicas_[index];
   Seq seq = std::max({replica.contiguous, checkpoint(), replica.base - 1}) + 1;
-  // After an ack with ranges only the holes are missing; otherwise all sent records may be.
-  const Seq end = gaps != nullptr && !gaps->ranges.empty()
-                      ? std::min(replica.sent, gaps->ranges.back().first - 1)
-                      : replica.sent;
   int records = 0;
   uint64_t bytes = 0;
-  for (; seq <= end && records < kResendRecords && bytes < kResendBytes; ++seq) {
+  for (; seq <= std::min(upto, replica.sent) && records < most && bytes < kResendBytes; ++seq) {
     if (window_.At(seq).held & ReplicaBit(index)) continue;
     ++records;
     bytes += window_.BytesUpTo(seq) - window_.BytesUpTo(seq - 1);
@@ -79,6 +75,26 @@ void Replicator::Resend(int64_t now, int index, const AckPayload* gaps) {
   }
   replica.resent += records;
   if (records > 0) replica.progress_ns = now;
+}
+
+void Replicator::ResendFirst(int64_t now, int index) {
+  Replica& replica = replicas_[index];
+  replica.asked_ns = now;
+  replica.asked_upto = replica.sent;
+  Resend(now, index, replica.sent, 1);
+}
+
+void Replicator::ResendLost(int64_t now, int index, int64_t sent, const AckPayload& ack,
+                            bool grew) {
+  Replica& replica = replicas_[index];
+  if (replica.asked_ns >= 0 && sent >= replica.asked_ns) {
+    // Everything sent before has arrived, or is lost.
+    replica.asked_ns = -1;
+    Resend(now, index, replica.asked_upto, kResendRecords);
+  } else if (!grew && !ack.ranges.empty() && now - replica.progress_ns > replica.rtt.base_ns()) {
+    // Only the holes are missing: do not wait for the time-out.
+    Resend(now, index, ack.ranges.back().first - 1, kResendRecords);
+  }
 }
 
 }  // namespace salius

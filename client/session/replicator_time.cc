@@ -61,7 +61,7 @@ void Replicator::Tick(int64_t now) {
     if (outstanding && now - replica.progress_ns > replica.rtt.timeout_ns()) {
       replica.rtt.BackOff();
       // A silent replica gets probes only; re-sends follow when it has answered one.
-      if (!silent) Resend(now, index, nullptr);
+      if (!silent) ResendFirst(now, index);
       replica.progress_ns = now;
     }
     const int64_t quiet = now - replica.heard_ns;

@@ -341,6 +341,47 @@ TEST_F(ReplicatorTest, LostRecordIsSentAgain) {
   EXPECT_EQ(out_.sends[0].first, 1u);
 }
 
+// Most time-outs come from a busy host: a whole window that is sent twice would be for nothing.
+TEST_F(ReplicatorTest, TimeOutSendsOneRecordAgain) {
+  Make(1, 1);
+  Heal(1);
+  for (int i = 0; i < 5; ++i) Issue();
+  out_.sends.clear();
+  Tick(30);
+  ASSERT_EQ(out_.sends.size(), 1u);
+  EXPECT_TRUE(out_.sends[0].again);
+  EXPECT_EQ(out_.sends[0].first, 1u);
+  EXPECT_EQ(out_.sends[0].last, 1u);
+}
+
+TEST_F(ReplicatorTest, AnswerToARecordSentAgainShowsWhichOthersAreLost) {
+  Make(1, 1);
+  Heal(1);
+  for (int i = 0; i < 5; ++i) Issue();
+  Tick(30);
+  Issue();  // after the time-out: it is under way
+  out_.sends.clear();
+  now_ += kMs;
+  Ack(0, 1);
+  ASSERT_EQ(out_.sends.size(), 1u);
+  EXPECT_TRUE(out_.sends[0].again);
+  EXPECT_EQ(out_.sends[0].first, 2u);
+  EXPECT_EQ(out_.sends[0].last, 5u);
+  out_.sends.clear();
+  Ack(0, 1);
+  EXPECT_TRUE(out_.sends.empty()) << "sent again once for an answer";
+}
+
+TEST_F(ReplicatorTest, LateAnswerToAFirstTransmissionShowsNothing) {
+  Make(1, 1);
+  Heal(1);
+  for (int i = 0; i < 5; ++i) Issue();
+  Tick(30);
+  out_.sends.clear();
+  Ack(0, 1);  // of a frame from before the time-out
+  EXPECT_TRUE(out_.sends.empty());
+}
+
 // One process under two addresses holds one copy.
 // A replica that has the session from an earlier open, whose answer was lost, begins lower.
 // Another host may answer at the address that the replica had.
