@@ -2,6 +2,7 @@
 // docs/wire-format.md gives every byte. One datagram is one frame: an 88-byte header and a payload.
 //
 //   kRecords   payload: `count` whole records (log/record.h), back to back
+//   kCompact   payload: `count` records in the compact coding (transport/compact_records.h)
 //   kFragment  payload: FragmentHeader (24 bytes) and a piece of one record's bytes
 //   kProbe     no payload; carries the marks (trim, heartbeat) and asks for an acknowledgement now
 //   kAck       payload: AckPayload

@@ -42,6 +42,8 @@ PayloadBounds BoundsOf(const FrameHeader& header) {
   switch (header.type) {
     case FrameType::kRecords:
       return {header.count * kLeastRecordBytes, kMost};
+    case FrameType::kCompact:
+      return {header.count * kLeastCompactBytes, kMost};
     case FrameType::kFragment:
       return {kFragmentHeaderBytes + 1, kMost};
     case FrameType::kAck:
@@ -59,7 +61,7 @@ FrameFault DecodeFrameHeader(const uint8_t* in, size_t size, FrameHeader* header
   if (LoadU8(in + kFrameVersionAt) != kFrameVersion) return FrameFault::kVersion;
   const uint8_t type = LoadU8(in + kFrameTypeAt);
   if (type < static_cast<uint8_t>(FrameType::kRecords) ||
-      type > static_cast<uint8_t>(FrameType::kProbe)) {
+      type > static_cast<uint8_t>(FrameType::kCompact)) {
     return FrameFault::kType;
   }
   if (LoadU32(in + kFrameReserved0At) != 0 || LoadU32(in + kFrameReserved1At) != 0) {
@@ -80,7 +82,7 @@ FrameFault DecodeFrameHeader(const uint8_t* in, size_t size, FrameHeader* header
     return FrameFault::kMarks;
   }
   if (header->payload_bytes != size - kFrameHeaderBytes) return FrameFault::kLength;
-  if ((header->type == FrameType::kRecords) != (header->count > 0)) return FrameFault::kCount;
+  if (HasRecords(header->type) != (header->count > 0)) return FrameFault::kCount;
   const PayloadBounds bounds = BoundsOf(*header);
   const bool fits = header->payload_bytes >= bounds.least && header->payload_bytes <= bounds.most;
   return fits ? FrameFault::kNone : FrameFault::kPayload;

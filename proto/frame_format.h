@@ -12,7 +12,12 @@
 
 namespace salius {
 
-enum class FrameType : uint8_t { kRecords = 1, kFragment = 2, kAck = 3, kProbe = 4 };
+enum class FrameType : uint8_t { kRecords = 1, kFragment = 2, kAck = 3, kProbe = 4, kCompact = 5 };
+
+// Whether frames of this type carry whole records, which `FrameHeader::count` counts.
+constexpr bool HasRecords(FrameType type) {
+  return type == FrameType::kRecords || type == FrameType::kCompact;
+}
 
 inline constexpr uint32_t kFrameMagic = 0x31464C53;  // "SLF1"
 inline constexpr uint8_t kFrameVersion = 1;
@@ -30,7 +35,7 @@ struct FrameHeader {
   Seq trim_mark = 0;          // primary's noted checkpoint: the replica may drop up to here
   Seq durable_mark = 0;
   Seq issued_mark = 0;  // highest seq sent by then: lets the replica see a gap at the tail
-  uint16_t count = 0;   // records in the payload (kRecords only, else 0)
+  uint16_t count = 0;   // records in the payload (kRecords and kCompact, else 0)
   bool operator==(const FrameHeader&) const = default;
 };
 

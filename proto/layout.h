@@ -13,6 +13,8 @@ namespace salius::frame_layout {
 
 // The fixed part of a record (kRecordHeaderBytes; log/ and proto/ do not see each other).
 inline constexpr size_t kLeastRecordBytes = 112;
+// The shortest form of that in a compact frame (transport/compact_records.h).
+inline constexpr size_t kLeastCompactBytes = 14;
 
 inline constexpr size_t kFrameMagicAt = 0;
 inline constexpr size_t kFrameVersionAt = 4;

@@ -65,7 +65,7 @@ Acceptor::FrameResult Acceptor::OnFrame(int64_t now_ns, const FrameHeader& heade
   // Write the marks before the records: afterwards this would wait until the stores of the records
   // have left the CPU.
   WriteMarks(*volume);
-  if (header.type == FrameType::kRecords) result.flags = TakeRecords(*volume, header, payload);
+  if (HasRecords(header.type)) result.flags = TakeRecords(*volume, header, payload);
   if (header.type == FrameType::kFragment) result.flags = TakePiece(*volume, payload);
   WriteMarks(*volume);  // with the marks in the records' own headers
   volume->age.Note(now_ns, volume->log->held().highest());

@@ -343,6 +343,7 @@ grpc::Status ControlService::DoOpen(const Caller& caller,
   response->set_free_bytes(*free_bytes);
   response->set_version(version_);
   response->set_host(host_);
+  response->set_compact_records(true);
   return grpc::Status::OK;
 }
 

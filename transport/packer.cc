@@ -4,7 +4,10 @@
 
 #include "common/check.h"
 #include "common/limits.h"
+#include "common/load_store.h"
+#include "log/record.h"
 #include "proto/sealed_frame.h"
+#include "transport/compact_records.h"
 #include "transport/datagram_channel.h"
 
 namespace salius {
@@ -20,15 +23,21 @@ iovec Part(absl::Span<const uint8_t> bytes) {
 }  // namespace
 
 void Packer::Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
-                  size_t datagram_bytes) {
+                  size_t datagram_bytes, Coding coding) {
   SALIUS_CHECK(datagram_bytes + kSealBytes >= kDatagramPayloadMin);
   frames_.clear();
   parts_.clear();
+  compact_.clear();
+  const bool compact = coding == Coding::kCompact;
+  // The parts point into it: it must not move.
+  if (compact) compact_.reserve(records.size() * kMostCompactHeader);
   const size_t room = datagram_bytes - kFrameHeaderBytes;
   if (records.empty()) PackProbe(header);
   while (!records.empty()) {
     size_t packed = 1;
-    if (records[0].size() > room) {
+    if (compact && records[0].body.size() + kMostCompactHeader <= room) {
+      packed = PackCompact(header, records, room);
+    } else if (records[0].size() > room) {
       PackFragments(header, records[0], room);
     } else {
       packed = PackWhole(header, records, room);
@@ -79,6 +88,41 @@ size_t Packer::PackWhole(const FrameHeader& header, absl::Span<const RecordBytes
   whole.count = count;
   whole.payload_bytes = static_cast<uint32_t>(bytes);
   EncodeFrameHeader(whole, frame.head.data());
+  End(frame);
+  return count;
+}
+
+size_t Packer::PackCompact(const FrameHeader& header, absl::Span<const RecordBytes> records,
+                           size_t room) {
+  Frame& frame = Begin();
+  RecordHeader before = BeforeFirst(header);
+  size_t bytes = 0;
+  uint16_t count = 0;
+  for (; count < records.size() && count < kMaxRecordsTogether; ++count) {
+    const RecordBytes& record = records[count];
+    const absl::StatusOr<RecordHeader> decoded = DecodeRecordHeader(record.header);
+    SALIUS_CHECK(decoded.ok() && decoded->volume == header.volume &&
+                 decoded->epoch == header.epoch);
+    const size_t at = compact_.size();
+    compact_.resize(at + kMostCompactHeader);
+    const size_t head_bytes = EncodeCompactHeader(
+        before, *decoded, LoadU32(&record.header[kRecordHeaderBytes - sizeof(uint32_t)]),
+        &compact_[at]);
+    compact_.resize(at + head_bytes);
+    if (bytes + head_bytes + record.body.size() > room) {
+      compact_.resize(at);
+      break;
+    }
+    parts_.push_back(Part({&compact_[at], head_bytes}));
+    if (!record.body.empty()) parts_.push_back(Part(record.body));
+    bytes += head_bytes + record.body.size();
+    before = *decoded;
+  }
+  FrameHeader compact = header;
+  compact.type = FrameType::kCompact;
+  compact.count = count;
+  compact.payload_bytes = static_cast<uint32_t>(bytes);
+  EncodeFrameHeader(compact, frame.head.data());
   End(frame);
   return count;
 }

@@ -37,8 +37,11 @@ class Packer {
   // Packs `records` in their order into datagrams of at most `datagram_bytes`, which is at least
   // kDatagramPayloadMin - kSealBytes. Without records, makes one probe. `header` gives everything but type,
   // count and payload_bytes.
+  // With kCompact, each record that fits a datagram is in the compact coding
+  // (transport/compact_records.h); all records are of the frame's volume and epoch then.
+  enum class Coding { kFull, kCompact };
   void Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
-            size_t datagram_bytes);
+            size_t datagram_bytes, Coding coding = Coding::kFull);
 
   // Returns the number of datagrams.
   size_t size() const { return frames_.size(); }
@@ -57,6 +60,8 @@ class Packer {
   void PackProbe(const FrameHeader& header);
   // Packs whole records from the first on into one datagram. Returns how many.
   size_t PackWhole(const FrameHeader& header, absl::Span<const RecordBytes> records, size_t room);
+  // The same in the compact coding. The first record fits for sure.
+  size_t PackCompact(const FrameHeader& header, absl::Span<const RecordBytes> records, size_t room);
   // Splits one record into fragments of equal length (the last may be shorter).
   void PackFragments(const FrameHeader& header, const RecordBytes& record, size_t room);
   Frame& Begin();
@@ -64,6 +69,7 @@ class Packer {
 
   std::vector<Frame> frames_;
   std::vector<iovec> parts_;
+  std::vector<uint8_t> compact_;  // headers in the compact coding; reserved for all records
 };
 
 }  // namespace salius

@@ -25,8 +25,9 @@ enum class Unpacked {
   kTrailingBytes,  // all records were good, and bytes follow them
 };
 
-// Decodes the records of a frame of type kRecords, whose payload is `payload`, in their order. Calls
-// `take` with the header of each good one and its bytes, which lie in the payload. Volume and epoch
+// Decodes the records of a frame of type kRecords or kCompact, whose payload is `payload`, in their
+// order. Calls `take` with the header of each good one and its bytes, which are valid until it
+// returns. Volume and epoch
 // are not compared with the frame's.
 Unpacked UnpackRecords(
     const FrameHeader& frame, absl::Span<const uint8_t> payload,

@@ -82,12 +82,15 @@ void FrameSender::Send(const Job& job) {
   if (grouped != 0) SendTo(job, grouped, true);
   auto left = static_cast<uint8_t>(job.targets & ~grouped);
   while (left != 0) {
-    // Targets whose datagrams may be equally large: the records are packed once for them.
-    const size_t bytes = DatagramBytes(job, left & static_cast<uint8_t>(-left));
+    // Targets that can get the same datagrams: the records are packed once for them.
+    const auto lowest = static_cast<uint8_t>(left & -left);
+    const size_t bytes = DatagramBytes(job, lowest);
     uint8_t alike = 0;
     for (uint8_t rest = left; rest != 0; rest &= static_cast<uint8_t>(rest - 1)) {
       const auto bit = static_cast<uint8_t>(rest & -rest);
-      if (DatagramBytes(job, bit) == bytes) alike |= bit;
+      if (DatagramBytes(job, bit) == bytes && Compact(job, bit) == Compact(job, lowest)) {
+        alike |= bit;
+      }
     }
     SendTo(job, alike, false);
     left &= static_cast<uint8_t>(~alike);
@@ -101,7 +104,8 @@ void FrameSender::SendTo(const Job& job, uint8_t targets, bool by_group) {
   for (const RecordRef& record : job.records) scratch.records.push_back(BytesOf(*record));
   const size_t datagram = DatagramBytes(job, targets);
   const uint8_t plain = plain_.load(std::memory_order_relaxed);
-  scratch.packer.Pack(job.header, scratch.records, datagram - overhead_);
+  scratch.packer.Pack(job.header, scratch.records, datagram - overhead_,
+                      Compact(job, targets) ? Packer::Coding::kCompact : Packer::Coding::kFull);
   // A run to each target has as many datagrams as the socket can pass on as one message.
   const size_t run = std::max<size_t>(1, std::min(kMaxSegments, kMaxSegmentedBytes / datagram));
   for (size_t first = 0; first < scratch.packer.size(); first += run) {

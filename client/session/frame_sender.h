@@ -44,7 +44,11 @@ class FrameSender {
 
  private:
   size_t DatagramBytes(const Job& job, uint8_t targets) const;
-  // Sends to `targets` in datagrams of one size: by the group, or to each.
+  // Whether all of `targets` take compact frames of the job.
+  static bool Compact(const Job& job, uint8_t targets) {
+    return (job.compact & targets) == targets;
+  }
+  // Sends to `targets` in the same datagrams: by the group, or to each.
   void SendTo(const Job& job, uint8_t targets, bool by_group);
 
   DatagramChannel& channel_;

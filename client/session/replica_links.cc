@@ -377,6 +377,7 @@ void ReplicaLinks::OpenSession(int index, Seq base, const absl::Status& place) {
     if (opened.ok()) {
       peer.control_check.Start(now);
       peer.host_id = opened->host;
+      shared_.core.paths().SetCompact(static_cast<size_t>(index), opened->compact_records);
       // Before records are sent: the acknowledgements are sealed.
       if (offer && opened->ack_key) {
         TookKey(index, *offer, *opened->ack_key, now);

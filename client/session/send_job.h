@@ -19,6 +19,8 @@ struct SendJob {
   bool first_time = false;
   // Targets that get it by the multicast group, all with one datagram; the others get their own.
   uint8_t grouped = 0;
+  // Targets that take compact frames.
+  uint8_t compact = 0;
   // The largest datagram to each.
   std::array<uint32_t, kMaxReplicas> datagram_bytes{};
 };

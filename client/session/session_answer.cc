@@ -31,7 +31,8 @@ absl::StatusOr<OpenedSession> OpenedFrom(const std::string& replica,
   }
   OpenedSession opened{message.incarnation(), static_cast<uint16_t>(message.udp_port()),
                        message.free_bytes(),  Printable(message.host(), NewLines::kReplace),
-                       message.store(),       std::nullopt};
+                       message.store(),       std::nullopt,
+                       message.compact_records()};
   if (!sealed && message.ack_key().empty()) return opened;
   SealKey key;
   if (message.ack_key().size() != key.size()) {

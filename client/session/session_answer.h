@@ -21,6 +21,7 @@ struct OpenedSession {
   std::string host;             // boot id of its host, printable; empty: it says none
   StoreId store = 0;            // of its promise file; 0: it has none
   std::optional<SealKey> ack_key;  // of its acknowledgements; none: it seals nothing
+  bool compact_records = false;  // it takes compact frames
 };
 // The session that a replica holds of a volume: zeros when it does not know the volume.
 struct HeldSession {

@@ -129,6 +129,8 @@ void Primary::OnDatagram(int replica, std::string_view datagram) {
 
 void Primary::OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened) {
   if (opened.ok()) {
+    // The others are of a version that does not take compact frames.
+    core_.paths().SetCompact(static_cast<size_t>(replica), replica % 2 == 0);
     Feed(input::Opened{replica, opened->incarnation, opened->store, base, opened->free_bytes});
   } else {
     Feed(input::OpenFailed{replica, std::string(opened.status().message()),
@@ -150,13 +152,18 @@ void Primary::Send(const SendJob& job) {
     records.push_back(
         {record->seq(), {record->encoded_header(), kRecordHeaderBytes}, Bytes(record->body())});
   }
-  Packer packer;
-  packer.Pack(job.header, records, kDatagramBytes);
-  std::vector<std::string> datagrams;
-  for (size_t i = 0; i < packer.size(); ++i) datagrams.push_back(world_.Seal(Joined(packer[i])));
-  for (int replica = 0; replica < static_cast<int>(config_.replicas.size()); ++replica) {
-    if ((job.targets >> replica & 1) == 0) continue;
-    for (const std::string& datagram : datagrams) world_.SendToReplica(replica, datagram);
+  for (const auto coding : {Packer::Coding::kFull, Packer::Coding::kCompact}) {
+    const int compact = job.compact & job.targets;
+    const int targets = coding == Packer::Coding::kCompact ? compact : job.targets & ~compact;
+    if (targets == 0) continue;
+    Packer packer;
+    packer.Pack(job.header, records, kDatagramBytes, coding);
+    std::vector<std::string> datagrams;
+    for (size_t i = 0; i < packer.size(); ++i) datagrams.push_back(world_.Seal(Joined(packer[i])));
+    for (int replica = 0; replica < static_cast<int>(config_.replicas.size()); ++replica) {
+      if ((targets >> replica & 1) == 0) continue;
+      for (const std::string& datagram : datagrams) world_.SendToReplica(replica, datagram);
+    }
   }
 }
 

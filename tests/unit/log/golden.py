@@ -46,6 +46,19 @@ def frag(seq,rb,off,piece):
 def ack(inc,base,cont,trim,free,prom,flags,ranges):
     f=struct.pack('<QQQQQQHH',inc,base,cont,trim,free,prom,flags,len(ranges)); r=b''.join(struct.pack('<QQ',*x) for x in ranges)
     return f+struct.pack('<I',crc32c(f+b'\0\0\0\0'+r))+r
+def varint(n):
+    out=b''
+    while n>=0x80: out+=bytes([n&0x7f|0x80]); n>>=7
+    return out+bytes([n])
+def zigzag(d): return varint(2*d if d>=0 else -2*d-1)
+def write(seq,body,ts,offset):
+    h=struct.pack('<IHHII',0x31524C53,1,1,len(body),crc32c(body))+VOL+struct.pack('<QQQQQQQQQI',3,seq,ts,6,5,42,offset,0,0,0)
+    return h,crc32c(h)
+def compact():
+    # Two writes of one file, one behind the other. The frame says durable 6 and trim 4.
+    _,c1=write(7,b'hello',0x1122334455667788,4096); _,c2=write(8,b'world',0x1122334455667788+1000,4101)
+    first=struct.pack('<H',0b010110001)+varint(5)+zigzag(42)+zigzag(4096)+zigzag(5-4)+struct.pack('<QII',0x1122334455667788,crc32c(b'hello'),c1)+b'hello'
+    return first+struct.pack('<HIII',0b111111111,1000,crc32c(b'world'),c2)+b'world'
 def state(gen,open_,epoch,mode,boot,members,acks,mount,cp,ts,lim,re,rs):
     s=struct.pack('<IHHQ',0x31534C53,1,0,gen)+VOL+struct.pack('<QBBBBI',epoch,open_,mode,len(boot),len(members),acks)+struct.pack('<QQQQQQ',mount,cp,ts,lim,re,rs)
     s+=boot.ljust(40,b'\0')
@@ -83,6 +96,7 @@ def main():
     constant("FrameAck", frame(3, 0, ack(0x1111222233334444, 3, 9, 2, 1 << 20, 4, 0x9,
                                          [(11, 12), (14, 14)])))
     constant("FrameProbe", frame(4, 0, b""))
+    constant("FrameCompact", frame(5, 2, compact()))
     constant("SealedProbe", sealed(bytes(range(0x80, 0x90)), 0x0A0B0C0D, 3, 0x1122334455, frame(4, 0, b"")))
     s = state(9, 1, 3, 2, b"01234567-89ab-cdef-0123-456789abcdef",
               [(b"10.0.0.1:7400", 0x1111222233334444, 1), (b"[::1]:7400", 5, 8)],

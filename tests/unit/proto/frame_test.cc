@@ -209,6 +209,9 @@ TEST(FrameTest, PayloadMustSuitTheType) {
   EXPECT_EQ(code(FrameType::kRecords, 200, 0), Code::kInvalidArgument);
   EXPECT_EQ(code(FrameType::kRecords, 223, 2), Code::kInvalidArgument);
   EXPECT_EQ(code(FrameType::kRecords, 224, 2), Code::kOk);
+  EXPECT_EQ(code(FrameType::kCompact, 200, 0), Code::kInvalidArgument);
+  EXPECT_EQ(code(FrameType::kCompact, 27, 2), Code::kInvalidArgument);
+  EXPECT_EQ(code(FrameType::kCompact, 28, 2), Code::kOk);
   EXPECT_EQ(code(FrameType::kFragment, kFragmentHeaderBytes, 0), Code::kInvalidArgument);
   EXPECT_EQ(code(FrameType::kFragment, kFragmentHeaderBytes + 1, 0), Code::kOk);
   EXPECT_EQ(code(FrameType::kFragment, 200, 1), Code::kInvalidArgument);

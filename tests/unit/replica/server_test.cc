@@ -17,6 +17,7 @@ TEST_F(ServerTest, RecordsAreAcknowledgedAndFetchedBack) {
   EXPECT_EQ(opened.udp_port(), server_->port());
   EXPECT_GE(opened.free_bytes(), uint64_t{4} << 20);
   EXPECT_EQ(opened.version(), kReplicaVersion);
+  EXPECT_TRUE(opened.compact_records());
   client_->SendRecords({TestRecord(1), TestRecord(2)}, 1, 77, 1234);
   const auto acked = client_->Receive();
   ASSERT_TRUE(acked.has_value());

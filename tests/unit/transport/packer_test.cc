@@ -59,11 +59,12 @@ RecordBytes InTwo(Seq seq, const std::string& record) {
 }
 
 // Returns the datagrams of `records`, whose seqs are 1, 2, ...
-std::vector<std::string> Datagrams(const std::vector<std::string>& records, size_t bytes) {
+std::vector<std::string> Datagrams(const std::vector<std::string>& records, size_t bytes,
+                                   Packer::Coding coding = Packer::Coding::kFull) {
   std::vector<RecordBytes> list;
   for (size_t i = 0; i < records.size(); ++i) list.push_back(InTwo(i + 1, records[i]));
   Packer packer;
-  packer.Pack(SomeFrame(), list, bytes);
+  packer.Pack(SomeFrame(), list, bytes, coding);
   std::vector<std::string> datagrams(packer.size());
   for (size_t i = 0; i < packer.size(); ++i) {
     EXPECT_LE(packer[i].size(), kMaxParts);
@@ -87,7 +88,7 @@ class Receiver {
     marks.payload_bytes = 0;
     EXPECT_EQ(marks, SomeFrame());
     const auto payload = Bytes(datagram).subspan(kFrameHeaderBytes);
-    if (frame->type == FrameType::kRecords) {
+    if (HasRecords(frame->type)) {
       const auto keep = [this](const RecordHeader& record, absl::Span<const uint8_t> bytes) {
         records_[record.seq] = Text(bytes);
       };
@@ -129,7 +130,8 @@ TEST(PackerTest, RandomRecordsComeOutInAnyOrderOfArrival) {
       const size_t most = random.Chance(0.1) ? kMaxRecordBody : 700;
       records[i] = SomeRecord(i + 1, random.Below(most + 1));
     }
-    std::vector<std::string> datagrams = Datagrams(records, datagram);
+    const auto coding = random.Chance(0.5) ? Packer::Coding::kCompact : Packer::Coding::kFull;
+    std::vector<std::string> datagrams = Datagrams(records, datagram, coding);
     // Some arrive twice.
     for (size_t i = 0, n = datagrams.size(); i < n; ++i) {
       if (random.Chance(0.1)) datagrams.push_back(datagrams[i]);
@@ -172,6 +174,25 @@ TEST(PackerTest, RecordThatFillsADatagramExactlyIsWhole) {
       Datagrams({SomeRecord(1, room - kRecordHeaderBytes + 1)}, kDatagramPayloadDefault);
   ASSERT_EQ(split.size(), 2u);
   EXPECT_EQ(DecodeFrameHeader(Bytes(split[0]))->type, FrameType::kFragment);
+}
+
+TEST(PackerTest, CompactRecordsFillADatagram) {
+  const std::vector<std::string> records(9, SomeRecord(1, 128));
+  const auto full = Datagrams(records, kDatagramPayloadDefault);
+  EXPECT_EQ(full.size(), 2u);
+  const auto compact = Datagrams(records, kDatagramPayloadDefault, Packer::Coding::kCompact);
+  ASSERT_EQ(compact.size(), 1u);
+  EXPECT_EQ(DecodeFrameHeader(Bytes(compact[0]))->type, FrameType::kCompact);
+}
+
+TEST(PackerTest, RecordThatFitsNoDatagramIsFragmentedInEitherCoding) {
+  const auto split = Datagrams({SomeRecord(1, 10), SomeRecord(2, 4096), SomeRecord(3, 10)},
+                               kDatagramPayloadDefault, Packer::Coding::kCompact);
+  std::vector<FrameType> types;
+  for (const std::string& one : split) types.push_back(DecodeFrameHeader(Bytes(one))->type);
+  const auto piece = FrameType::kFragment;
+  EXPECT_EQ(types, (std::vector<FrameType>{FrameType::kCompact, piece, piece, piece, piece,
+                                           FrameType::kCompact}));
 }
 
 TEST(PackerTest, NoDatagramHasMorePartsThanTheKernelTakes) {
