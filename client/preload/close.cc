@@ -120,6 +120,10 @@ long GetFlags(int fd, const Descriptor& known) {
 
 int Fcntl(int (*real)(int, int, ...), int fd, int command, void* argument) {
   if (gating.on() && IsLock(command)) {
+    // A file of the volume: no output. The look that every other descriptor needs is a system call.
+    if (library.descriptors().Get(fd).tracked()) {
+      return static_cast<int>(Blocking(SYS_fcntl, fd, command, argument));
+    }
     return Output(
         fd, [&] { return real(fd, command, argument); }, SYS_fcntl, fd, command, argument);
   }
