@@ -261,12 +261,16 @@ def recover(mib, applied):
         disk = stack.enter_context(contextlib.closing(ModelDisk("--model", "hard-disk", size_mb=4 * mib + 768)))
         with disk.at_once():
             rig = stack.enter_context(contextlib.closing(Rig(
-                2, 2, init_options=("--delta", "2s", "--log-max", "%dMiB" % (4 * mib), "--tau", "600s"),
-                memory="%dMiB" % (5 * mib + 64), image=disk.image)))
+                2, 2, init_options=("--delta", "2s", "--log-max", "%dMiB" % (8 * mib), "--tau", "600s"),
+                memory="%dMiB" % (9 * mib + 64), image=disk.image)))
             programs.fill(rig.backing, 2 * mib)
             disk.image.umount()
             disk.image.mount()
-            mount = rig.mount(mode="replicated")
+            # Lazy ones stay unapplied however fast the disk is: less than half of patch_memory and than a
+            # quarter of the log is used.
+            lazy = not applied and fetch.known()
+            more = ",fetch=lazy,patch_memory=%dMiB" % (4 * mib) if lazy else ""
+            mount = rig.mount("recover=auto" + more, mode="replicated")
         fd = os.open(rig.file("file"), os.O_RDWR)
         for number, page in enumerate(random.Random(5).sample(range(writes), writes)):
             os.pwrite(fd, bytes(FIXED_BYTES), page * 2 * FIXED_BYTES + 1)
