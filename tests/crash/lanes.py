@@ -129,4 +129,8 @@ def not_hit(test, results, sure):
 
 
 def text(failures):
-    return "%d failed:\n%s" % (len(failures), "\n".join(failure[:4000] for failure in failures[:4]))
+    """Returns the first failures; of a long one its two ends: the call is at one, its log's last lines at
+    the other."""
+    def ends(failure):
+        return failure if len(failure) <= 6000 else "%s\n[...]\n%s" % (failure[:2000], failure[-4000:])
+    return "%d failed:\n%s" % (len(failures), "\n".join(ends(failure) for failure in failures[:4]))

@@ -35,11 +35,13 @@ def rows(text):
     """Returns [(ground, program, writes recorded, cuts that lost one)] of the suite's output."""
     found, ground = [], None
     for line in text.splitlines():
-        begun = re.match(r"fault/(test_\w+\.py::\w+)::\w+ \.\.\.$", line)
+        begun = re.match(r"(?:test \d+ of \d+: )?fault/(test_\w+\.py::\w+)::\w+ \.\.\.$", line)
         if begun:
             ground = GROUNDS[begun[1]]
         report = re.match(r"    test_\w+: (.+): (\d+) writes recorded(?:; (\d+) cuts lost a recorded write|, all there)$", line)
         if report:
+            if ground is None:
+                raise HarnessError("no test began before its report: " + line)
             found.append((ground, report[1], int(report[2]), int(report[3] or 0)))
     return found
 
