@@ -20,6 +20,12 @@
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#endif
+#ifndef SYS_removexattrat
+#define SYS_removexattrat 466
+#endif
 
 namespace salius::gate {
 namespace {
@@ -122,6 +128,8 @@ constexpr OutputCall kCalls[] = {
     {SYS_removexattr, Where::kPath, -1, 0},
     {SYS_lremovexattr, Where::kPath, -1, 0},
     {SYS_fremovexattr, Where::kDescriptor, 0},
+    {SYS_setxattrat, Where::kPath, 0, 1},
+    {SYS_removexattrat, Where::kPath, 0, 1},
 };
 
 constexpr uint32_t kLockCommands[] = {F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW, F_SETLEASE};
@@ -237,9 +245,9 @@ bool HasCondition(int number) {
 std::span<const OutputCall> OutputCalls() { return kCalls; }
 
 const OutputCall* FindOutputCall(int number) {
-  const auto* const found = std::find_if(
-      std::begin(kCalls), std::end(kCalls),
-      [number](const OutputCall& call) { return call.number == number; });
+  const auto* const found =
+      std::find_if(std::begin(kCalls), std::end(kCalls),
+                   [number](const OutputCall& call) { return call.number == number; });
   return found == std::end(kCalls) ? nullptr : found;
 }
 

@@ -3,10 +3,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
-#include "client/preload/look.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
 #include "client/preload/section.h"
@@ -28,8 +26,6 @@ using direct::Reason;
 // description and means nothing for a file without O_ASYNC.
 constexpr int kDataSyncSign = 62;
 constexpr int kFullSyncSign = 63;
-
-constexpr char kFileIdAttribute[] = "user.salius.id";
 
 // Depth of this thread's sections.
 __attribute__((tls_model("initial-exec"))) thread_local int depth = 0;
@@ -278,27 +274,10 @@ void Library::Uncover(int fd, Reason reason) {
   if (found.tracked()) files_->Uncover(found.file, reason);
 }
 
-void Library::UncoverPath(int directory, const char* path, bool nofollow, Reason reason) {
-  if (!logs() || Borrowed()) return;
+void Library::UncoverSeen(const Seen& seen, Reason reason) {
+  if (!logs() || !S_ISREG(seen.mode)) return;
   const int before = errno;
-  // Only a file that was written under the library has an id; most calls end here.
-  if (directory == AT_FDCWD || (path != nullptr && path[0] == '/')) {
-    const long number = nofollow ? SYS_lgetxattr : SYS_getxattr;
-    if (Raw(number, path, kFileIdAttribute, nullptr, 0) < 0) return;
-  }
-  constexpr int kFlags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
-  const long fd = Raw(SYS_openat, directory, path, kFlags | (nofollow ? O_NOFOLLOW : 0));
-  if (fd < 0) return;
-  {
-    Section section;
-    struct stat status;
-    if (section.whole() && Raw(SYS_fstat, fd, &status) == 0 && S_ISREG(status.st_mode) &&
-        Raw(SYS_fgetxattr, fd, kFileIdAttribute, nullptr, 0) >= 0) {
-      const direct::File file = files_->Open(static_cast<int>(fd), false);
-      if (file.tracked()) files_->Uncover(file, reason);
-    }
-  }
-  CloseKeepingLocks(static_cast<int>(fd));
+  files_->UncoverInode(seen.device, seen.inode, reason);
   errno = before;
 }
 

@@ -8,6 +8,7 @@
 #include "client/direct/process/files.h"
 #include "client/preload/descriptors.h"
 #include "client/preload/environment.h"
+#include "client/preload/look.h"
 
 extern "C" {
 // Children of vfork(2) that run now; fork.cc's assembly counts them.
@@ -72,9 +73,9 @@ class Library {
   // Makes the file behind `fd` uncovered, if it is the volume's. Async-signal-safe.
   void Uncover(int fd, direct::Reason reason);
 
-  // Makes the file uncovered whose path is `path` under `directory`, without following a link at
-  // its end if `nofollow`. Nothing happens when no file of the volume is there.
-  void UncoverPath(int directory, const char* path, bool nofollow, direct::Reason reason);
+  // Makes the file that was seen uncovered, if the volume knows it. A file that it does not know is
+  // uncovered when it is opened. errno stays. Async-signal-safe.
+  void UncoverSeen(const Seen& seen, direct::Reason reason);
 
   // Makes the file of `descriptor` durable. Returns 0 or an errno.
   int Sync(int fd, const Descriptor& descriptor, bool data_only);

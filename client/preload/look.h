@@ -18,12 +18,13 @@ struct Seen {
   uint64_t inode = 0;
 };
 
-// Looks at what `path` under the directory `fd` names, and at no file behind a link; an empty path:
-// at the descriptor. Returns false when there is none. errno stays. Async-signal-safe.
-inline bool LookAt(int fd, const char* path, Seen* seen) {
+// Looks at what `path` under the directory `fd` names; an empty path: at the descriptor. `link`: 0
+// to look behind a link at the path's end. Returns false when there is none. errno stays.
+// Async-signal-safe.
+inline bool LookAt(int fd, const char* path, Seen* seen, int link = AT_SYMLINK_NOFOLLOW) {
   struct statx status;
-  constexpr int kFlags = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC;
-  const long error = Raw(SYS_statx, fd, path, kFlags, STATX_TYPE | STATX_INO, &status);
+  const int flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC | link;
+  const long error = Raw(SYS_statx, fd, path, flags, STATX_TYPE | STATX_INO, &status);
   if (error == 0) {
     *seen = {status.stx_mode, makedev(status.stx_dev_major, status.stx_dev_minor),
              makedev(status.stx_rdev_major, status.stx_rdev_minor), status.stx_ino};
@@ -31,7 +32,7 @@ inline bool LookAt(int fd, const char* path, Seen* seen) {
   }
   if (error != -ENOSYS) return false;  // Linux before 4.11, or a container that does not know it
   struct stat plain;
-  if (Raw(SYS_newfstatat, fd, path, &plain, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) return false;
+  if (Raw(SYS_newfstatat, fd, path, &plain, AT_EMPTY_PATH | link) != 0) return false;
   *seen = {plain.st_mode, plain.st_dev, plain.st_rdev, plain.st_ino};
   return true;
 }

@@ -63,6 +63,7 @@ class MountedFiles final : public direct::Files {
   uint64_t LogWrite(direct::File, uint64_t, const iovec*, int, size_t) override { return 0; }
   uint64_t LogTruncate(direct::File, uint64_t) override { return 0; }
   void Uncover(direct::File, direct::Reason) override {}
+  void UncoverInode(uint64_t, uint64_t, direct::Reason) override {}
   int Sync(direct::File, int, bool) override { return 0; }
   int SyncNow(direct::File, int, bool) override { return 0; }
   uint64_t Ticket(direct::File) override { return 0; }

@@ -13,6 +13,7 @@
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/look.h"
+#include "client/preload/named_change.h"
 #include "client/preload/real_calls.h"
 
 namespace salius::preload {
@@ -20,14 +21,8 @@ namespace {
 
 using direct::Reason;
 
-// The file at the path changed its name or its attributes, if `result` says so.
-int Changed(int result, int directory, const char* path, bool nofollow, Reason reason) {
-  if (result == 0) library.UncoverPath(directory, path, nofollow, reason);
-  return result;
-}
-
-// Changes attributes of the file behind `fd`. On a mount the daemon sees the change, and it is no
-// output: the call needs no look of the supervisor.
+// Makes a call on the file behind `fd` that changes its attributes or times. On a mount the daemon
+// sees the change, and it is no output: the call needs no look of the supervisor.
 template <typename Plain, typename... Arguments>
 int OnDescriptor(int fd, Plain plain, long number, Arguments... arguments) {
   Seen seen;
@@ -36,68 +31,75 @@ int OnDescriptor(int fd, Plain plain, long number, Arguments... arguments) {
   return of_mount ? static_cast<int>(Returned(Raw(number, fd, arguments...))) : plain();
 }
 
-int Attributes(int fd, int result) {
-  if (result == 0) {
-    const int before = errno;
-    library.Uncover(fd, Reason::kAttributes);
-    errno = before;
-  }
-  return result;
+// The same for attributes, whose change uncovers the file.
+template <typename Plain, typename... Arguments>
+int AttributesOf(int fd, Plain plain, long number, Arguments... arguments) {
+  return ChangeAttributes(PlaceOf(fd, "", 0),
+                          [&] { return OnDescriptor(fd, plain, number, arguments...); });
 }
 
 }  // namespace
 }  // namespace salius::preload
 
 using salius::direct::Reason;
-using salius::preload::Attributes;
-using salius::preload::Changed;
+using salius::preload::AttributesOf;
+using salius::preload::ChangeAttributes;
+using salius::preload::ChangeNamed;
 using salius::preload::OnDescriptor;
+using salius::preload::Place;
+using salius::preload::PlaceOf;
 using salius::preload::real_calls;
 
+constexpr int kNoFollow = AT_SYMLINK_NOFOLLOW;
+
 SALIUS_INTERPOSE(int, rename, const char* from, const char* to) {
-  return Changed(real_calls.rename(from, to), AT_FDCWD, to, true, Reason::kName);
+  return ChangeNamed(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
+                     Reason::kName, [&] { return real_calls.rename(from, to); });
 }
 SALIUS_INTERPOSE(int, renameat, int from_directory, const char* from, int to_directory,
                  const char* to) {
-  return Changed(real_calls.renameat(from_directory, from, to_directory, to), to_directory, to,
-                 true, Reason::kName);
+  return ChangeNamed(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
+                     Reason::kName,
+                     [&] { return real_calls.renameat(from_directory, from, to_directory, to); });
 }
 SALIUS_INTERPOSE(int, renameat2, int from_directory, const char* from, int to_directory,
                  const char* to, unsigned flags) {
-  const int result = real_calls.renameat2(from_directory, from, to_directory, to, flags);
-  if ((flags & RENAME_EXCHANGE) != 0) {
-    Changed(result, from_directory, from, true, Reason::kName);
-  }
-  return Changed(result, to_directory, to, true, Reason::kName);
+  const Place before = PlaceOf(from_directory, from, kNoFollow);
+  const Place after = PlaceOf(to_directory, to, kNoFollow);
+  const auto call = [&] {
+    return real_calls.renameat2(from_directory, from, to_directory, to, flags);
+  };
+  if ((flags & RENAME_EXCHANGE) == 0) return ChangeNamed(before, after, Reason::kName, call);
+  return ChangeNamed(after, before, Reason::kName,
+                     [&] { return ChangeNamed(before, after, Reason::kName, call); });
 }
 SALIUS_INTERPOSE(int, link, const char* from, const char* to) {
-  return Changed(real_calls.link(from, to), AT_FDCWD, to, true, Reason::kName);
+  return ChangeNamed(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
+                     Reason::kName, [&] { return real_calls.link(from, to); });
 }
 SALIUS_INTERPOSE(int, linkat, int from_directory, const char* from, int to_directory,
                  const char* to, int flags) {
-  return Changed(real_calls.linkat(from_directory, from, to_directory, to, flags), to_directory, to,
-                 true, Reason::kName);
+  const int link = (flags & AT_SYMLINK_FOLLOW) != 0 ? 0 : kNoFollow;
+  return ChangeNamed(
+      PlaceOf(from_directory, from, link), PlaceOf(to_directory, to, kNoFollow), Reason::kName,
+      [&] { return real_calls.linkat(from_directory, from, to_directory, to, flags); });
 }
 
 SALIUS_INTERPOSE(int, fchmod, int fd, mode_t mode) {
-  return Attributes(
-      fd, OnDescriptor(fd, [&] { return real_calls.fchmod(fd, mode); }, SYS_fchmod, mode));
+  return AttributesOf(fd, [&] { return real_calls.fchmod(fd, mode); }, SYS_fchmod, mode);
 }
 SALIUS_INTERPOSE(int, fchown, int fd, uid_t user, gid_t group) {
-  return Attributes(fd, OnDescriptor(
-                            fd, [&] { return real_calls.fchown(fd, user, group); }, SYS_fchown,
-                            user, group));
+  return AttributesOf(fd, [&] { return real_calls.fchown(fd, user, group); }, SYS_fchown, user,
+                      group);
 }
 SALIUS_INTERPOSE(int, fsetxattr, int fd, const char* name, const void* value, size_t size,
                  int flags) {
-  return Attributes(fd, OnDescriptor(
-                            fd, [&] { return real_calls.fsetxattr(fd, name, value, size, flags); },
-                            SYS_fsetxattr, name, value, size, flags));
+  return AttributesOf(fd, [&] { return real_calls.fsetxattr(fd, name, value, size, flags); },
+                      SYS_fsetxattr, name, value, size, flags);
 }
 SALIUS_INTERPOSE(int, fremovexattr, int fd, const char* name) {
-  return Attributes(fd, OnDescriptor(
-                            fd, [&] { return real_calls.fremovexattr(fd, name); },
-                            SYS_fremovexattr, name));
+  return AttributesOf(fd, [&] { return real_calls.fremovexattr(fd, name); }, SYS_fremovexattr,
+                      name);
 }
 // Times alone uncover no file: a write changes them too.
 SALIUS_INTERPOSE(int, futimens, int fd, const struct timespec* times) {
@@ -106,42 +108,44 @@ SALIUS_INTERPOSE(int, futimens, int fd, const struct timespec* times) {
                       times, 0);
 }
 SALIUS_INTERPOSE(int, chmod, const char* path, mode_t mode) {
-  return Changed(real_calls.chmod(path, mode), AT_FDCWD, path, false, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, 0), [&] { return real_calls.chmod(path, mode); });
 }
 SALIUS_INTERPOSE(int, fchmodat, int directory, const char* path, mode_t mode, int flags) {
-  return Changed(real_calls.fchmodat(directory, path, mode, flags), directory, path,
-                 (flags & AT_SYMLINK_NOFOLLOW) != 0, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(directory, path, flags),
+                          [&] { return real_calls.fchmodat(directory, path, mode, flags); });
 }
 SALIUS_INTERPOSE(int, lchmod, const char* path, mode_t mode) {
-  return Changed(real_calls.lchmod(path, mode), AT_FDCWD, path, true, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, kNoFollow),
+                          [&] { return real_calls.lchmod(path, mode); });
 }
 SALIUS_INTERPOSE(int, chown, const char* path, uid_t user, gid_t group) {
-  return Changed(real_calls.chown(path, user, group), AT_FDCWD, path, false, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, 0),
+                          [&] { return real_calls.chown(path, user, group); });
 }
 SALIUS_INTERPOSE(int, lchown, const char* path, uid_t user, gid_t group) {
-  return Changed(real_calls.lchown(path, user, group), AT_FDCWD, path, true, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, kNoFollow),
+                          [&] { return real_calls.lchown(path, user, group); });
 }
 SALIUS_INTERPOSE(int, fchownat, int directory, const char* path, uid_t user, gid_t group,
                  int flags) {
-  if ((flags & AT_EMPTY_PATH) != 0 && path != nullptr && *path == '\0') {
-    return Attributes(directory, real_calls.fchownat(directory, path, user, group, flags));
-  }
-  return Changed(real_calls.fchownat(directory, path, user, group, flags), directory, path,
-                 (flags & AT_SYMLINK_NOFOLLOW) != 0, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(directory, path, flags),
+                          [&] { return real_calls.fchownat(directory, path, user, group, flags); });
 }
 SALIUS_INTERPOSE(int, setxattr, const char* path, const char* name, const void* value, size_t size,
                  int flags) {
-  return Changed(real_calls.setxattr(path, name, value, size, flags), AT_FDCWD, path, false,
-                 Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, 0),
+                          [&] { return real_calls.setxattr(path, name, value, size, flags); });
 }
-SALIUS_INTERPOSE(int, lsetxattr, const char* path, const char* name, const void* value,
-                 size_t size, int flags) {
-  return Changed(real_calls.lsetxattr(path, name, value, size, flags), AT_FDCWD, path, true,
-                 Reason::kAttributes);
+SALIUS_INTERPOSE(int, lsetxattr, const char* path, const char* name, const void* value, size_t size,
+                 int flags) {
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, kNoFollow),
+                          [&] { return real_calls.lsetxattr(path, name, value, size, flags); });
 }
 SALIUS_INTERPOSE(int, removexattr, const char* path, const char* name) {
-  return Changed(real_calls.removexattr(path, name), AT_FDCWD, path, false, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, 0),
+                          [&] { return real_calls.removexattr(path, name); });
 }
 SALIUS_INTERPOSE(int, lremovexattr, const char* path, const char* name) {
-  return Changed(real_calls.lremovexattr(path, name), AT_FDCWD, path, true, Reason::kAttributes);
+  return ChangeAttributes(PlaceOf(AT_FDCWD, path, kNoFollow),
+                          [&] { return real_calls.lremovexattr(path, name); });
 }

@@ -15,6 +15,7 @@
 
 #include "client/preload/export.h"
 #include "client/preload/library.h"
+#include "client/preload/named_change.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
 
@@ -62,6 +63,17 @@ SALIUS_INTERPOSED(int, removexattr, const char*, const char*);
 SALIUS_INTERPOSED(int, lremovexattr, const char*, const char*);
 SALIUS_INTERPOSED(int, execve, const char*, char* const*, char* const*);
 SALIUS_INTERPOSED(int, execveat, int, const char*, char* const*, char* const*, int);
+
+// Newer than the headers of Debian 12.
+#ifndef SYS_fchmodat2
+#define SYS_fchmodat2 452
+#endif
+#ifndef SYS_setxattrat
+#define SYS_setxattrat 463
+#endif
+#ifndef SYS_removexattrat
+#define SYS_removexattrat 466
+#endif
 
 namespace salius::preload {
 namespace {
@@ -254,8 +266,8 @@ bool AttributeOfPathCall(long number, const Words& w, long& result) {
     case SYS_lchown:
       return result = interposed_lchown(w.Path(0), w.Unsigned(1), w.Unsigned(2)), true;
     case SYS_fchownat:
-      return result = interposed_fchownat(w.Int(0), w.Path(1), w.Unsigned(2), w.Unsigned(3),
-                                          w.Int(4)),
+      return result =
+                 interposed_fchownat(w.Int(0), w.Path(1), w.Unsigned(2), w.Unsigned(3), w.Int(4)),
              true;
     case SYS_setxattr:
       return result = interposed_setxattr(w.Path(0), w.Path(1), w.Pointer(2), w.Size(3), w.Int(4)),
@@ -270,6 +282,27 @@ bool AttributeOfPathCall(long number, const Words& w, long& result) {
     default:
       return false;
   }
+}
+
+// The same by path, for which this C library has no function.
+bool NewAttributeCall(long number, const Words& w, long& result) {
+  int flags = 0;
+  switch (number) {
+    case SYS_fchmodat2:
+      flags = w.Int(3);
+      break;
+    case SYS_setxattrat:
+    case SYS_removexattrat:
+      flags = w.Int(2);
+      break;
+    default:
+      return false;
+  }
+  result = ChangeAttributes(PlaceOf(w.Int(0), w.Path(1), flags), [&] {
+    return real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4],
+                              w.word[5]);
+  });
+  return true;
 }
 
 bool ProgramCall(long number, const Words& w, long& result) {
@@ -325,7 +358,7 @@ SALIUS_INTERPOSE(long, syscall, long number, ...) {
                        ChangeCall(number, w, result) || MemoryCall(number, w, result) ||
                        NameCall(number, w, result) || AttributeCall(number, w, result) ||
                        AttributeOfPathCall(number, w, result) ||
-                       ProgramCall(number, w, result))) {
+                       NewAttributeCall(number, w, result) || ProgramCall(number, w, result))) {
     return result;
   }
   result =

@@ -6,8 +6,8 @@
 // makes the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns and Uncover may be called from a signal handler that interrupted another
-// call of the same thread.
+// function. Only Owns, Uncover and UncoverInode may be called from a signal handler that interrupted
+// another call of the same thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -68,6 +68,11 @@ class Files {
   // after a change that the log does not see, so that no sync between the two covers it up. Any
   // time, with or without Lock; async-signal-safe.
   virtual void Uncover(File file, Reason reason) = 0;
+
+  // Does so to the file of this device and inode number, which need not be open, if Open was called
+  // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.
+  // Needs no right to the file. Otherwise as Uncover.
+  virtual void UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
 
   // Returns 0 when everything written to the file before the call is durable, else an errno: that
   // of fsync(2), or EIO when the volume has failed or its coordinator has died. `fd`: a descriptor

@@ -3,9 +3,11 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "client/direct/process/membership.h"
@@ -39,10 +41,12 @@ uint32_t Cpus() {
 
 bool Stamping(Phase phase) { return phase == Phase::kStamping || phase == Phase::kReplicated; }
 
-bool ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id) {
+// `hidden`: set when this process may not read the file, and so not whether it has an id.
+bool ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id, bool* hidden) {
   uint8_t value[kDirectIdBytes];
   const long size =
       RawCall(SYS_fgetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value));
+  *hidden = size == -EACCES;
   DirectId found;
   if (size < 0 || !DecodeDirectId(value, static_cast<size_t>(size), &found) ||
       !DirectIdIsOf(found, inode, volume.bytes.data())) {
@@ -52,14 +56,15 @@ bool ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id) {
   return true;
 }
 
-bool WriteId(int fd, uint64_t inode, const VolumeId& volume, FileId id) {
+// Returns 0, or -errno. `flags`: those of setxattr(2).
+long WriteId(int fd, uint64_t inode, const VolumeId& volume, FileId id, int flags) {
   DirectId fresh;
   fresh.file_id = id;
   fresh.inode = inode;
   std::memcpy(fresh.volume, volume.bytes.data(), sizeof(fresh.volume));
   uint8_t value[kDirectIdBytes];
   EncodeDirectId(fresh, value);
-  return RawCall(SYS_fsetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value), 0) == 0;
+  return RawCall(SYS_fsetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value), flags);
 }
 
 }  // namespace
@@ -130,13 +135,19 @@ bool Process::Identify(int fd, uint64_t inode, uint32_t file) {
   FileEntry& entry = window_.file(file);
   FileId id = kNoFileId;
   FileId fresh = kNoFileId;
-  if (!ReadId(fd, inode, volume, &id)) fresh = NewFileId();  // before the stripe: it may wait
+  bool hidden = false;
+  // Before the stripe: it may wait.
+  if (!ReadId(fd, inode, volume, &id, &hidden)) fresh = NewFileId();
   StripeLock lock(window_, file);
-  if (!ReadId(fd, inode, volume, &id)) {
-    id = fresh;
-    if (id == kNoFileId || !WriteId(fd, inode, volume, id)) return false;
-  }
   const FileId known = entry.id.load();
+  if (!ReadId(fd, inode, volume, &id, &hidden)) {
+    id = fresh;
+    if (id == kNoFileId) return false;
+    const long error = WriteId(fd, inode, volume, id, hidden ? XATTR_CREATE : 0);
+    // It has an id, and an open of this session gave it or read it: the records under it count.
+    if (error == -EEXIST && known != kNoFileId) return true;
+    if (error != 0) return false;
+  }
   if (known == id) return true;
   if (known == kNoFileId) {
     // A sync of the coordinator that began before the id was written does not bring it to the disk.
@@ -282,6 +293,14 @@ uint64_t Process::TryLogTruncate(File file, uint64_t size) {
 
 void Process::Uncover(File file, Reason reason) {
   if (file.tracked() && Current(file)) UncoverFile(window_, file.index, reason);
+  Changed();
+}
+
+void Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
+  if (device != window_.header().root_device) return;
+  const uint32_t index = FindFile(window_, inode);
+  // An entry of an inode number that is used again may still be the old file's: no harm is done.
+  if (index != kNoFile) UncoverFile(window_, index, reason);
   Changed();
 }
 

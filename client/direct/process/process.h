@@ -60,6 +60,7 @@ class Process final : public Files {
                     size_t bytes) override;
   uint64_t LogTruncate(File file, uint64_t size) override;
   void Uncover(File file, Reason reason) override;
+  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
   int SyncNow(File file, int fd, bool data_only) override;
   uint64_t Ticket(File file) override;

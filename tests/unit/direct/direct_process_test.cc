@@ -1,6 +1,10 @@
 // One process and several on a direct volume: sync by phase, covered and uncovered files, real
 // fsync(2) and its record, room, ids.
+#include <linux/capability.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 
 #include "storage/direct_id.h"
 #include "tests/unit/direct/direct_testing.h"
@@ -467,6 +471,85 @@ TEST_F(DirectProcessTest, IdIsKeptAndReadAgain) {
   DirectId id;
   ASSERT_TRUE(DecodeDirectId(value, static_cast<size_t>(size), &id));
   EXPECT_EQ(id.file_id, window().file(file.index).id.load());
+  close(fd);
+}
+
+// While it lives, what a mode forbids is forbidden to this thread, even if it is root's.
+class WithoutCapabilities {
+ public:
+  WithoutCapabilities() {
+    EXPECT_EQ(syscall(SYS_capget, &header_, before_), 0);
+    __user_cap_data_struct less[2] = {before_[0], before_[1]};
+    less[0].effective &= ~((1u << CAP_DAC_OVERRIDE) | (1u << CAP_DAC_READ_SEARCH));
+    EXPECT_EQ(syscall(SYS_capset, &header_, less), 0);
+  }
+  ~WithoutCapabilities() { EXPECT_EQ(syscall(SYS_capset, &header_, before_), 0); }
+  WithoutCapabilities(const WithoutCapabilities&) = delete;
+  WithoutCapabilities& operator=(const WithoutCapabilities&) = delete;
+
+ private:
+  __user_cap_header_struct header_ = {_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct before_[2] = {};
+};
+
+TEST_F(DirectProcessTest, IdIsKeptWhereItMayNotBeRead) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const FileId id = window().file(file.index).id.load();
+  ASSERT_EQ(chmod(volume_.Path("a").c_str(), 0200), 0);
+  {
+    const WithoutCapabilities none;
+    ASSERT_EQ(open(volume_.Path("a").c_str(), O_RDONLY | O_CLOEXEC), -1);
+    const int writer = open(volume_.Path("a").c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_GE(writer, 0);
+    const File again = process_.Open(writer, false);
+    EXPECT_EQ(again.index, file.index);
+    EXPECT_EQ(again.tag, file.tag);
+    close(writer);
+  }
+  // Records under the id that the file had count after a power cut.
+  uint8_t value[64];
+  const ssize_t size = fgetxattr(fd, kDirectIdXattr, value, sizeof(value));
+  DirectId found;
+  ASSERT_TRUE(DecodeDirectId(value, static_cast<size_t>(size), &found));
+  EXPECT_EQ(found.file_id, id);
+  EXPECT_EQ(window().file(file.index).id.load(), id);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, NewFileThatMayNotBeReadGetsAnId) {
+  const WithoutCapabilities none;
+  const int fd = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0200);
+  ASSERT_GE(fd, 0);
+  const File file = process_.Open(fd, true);
+  EXPECT_TRUE(file.tracked());
+  EXPECT_FALSE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FileIsUncoveredByItsInodeNumber) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  struct stat status;
+  ASSERT_EQ(fstat(fd, &status), 0);
+  process_.UncoverInode(status.st_dev + 1, status.st_ino, Reason::kAttributes);
+  EXPECT_TRUE(Covered(file));
+  const int other = open(volume_.Path("b").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  struct stat unknown;
+  ASSERT_EQ(fstat(other, &unknown), 0);
+  process_.UncoverInode(unknown.st_dev, unknown.st_ino, Reason::kAttributes);
+  EXPECT_TRUE(Covered(file));
+  process_.UncoverInode(status.st_dev, status.st_ino, Reason::kAttributes);
+  EXPECT_FALSE(Covered(file));
+  const uint64_t before = RealSyncs();
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(RealSyncs(), before + 1);
+  EXPECT_TRUE(Covered(file));
+  // One that is opened later needs a real sync too.
+  const File opened = process_.Open(other, false);
+  ASSERT_TRUE(opened.tracked());
+  EXPECT_FALSE(Covered(opened));
+  close(other);
   close(fd);
 }
 

@@ -103,6 +103,18 @@ TEST(FilterTest, EachOutputIsListedOnceAndFound) {
   EXPECT_EQ(FindOutputCall(SYS_read), nullptr);
 }
 
+// By their numbers: older headers do not have the names.
+TEST(FilterTest, NewCallsThatChangeAttributesAreOutputs) {
+  for (const int number : {452 /* fchmodat2 */, 463 /* setxattrat */, 466 /* removexattrat */}) {
+    EXPECT_EQ(Elsewhere(number), SECCOMP_RET_USER_NOTIF) << number;
+    const OutputCall* const call = FindOutputCall(number);
+    ASSERT_NE(call, nullptr) << number;
+    EXPECT_EQ(call->where, Where::kPath);
+    EXPECT_EQ(call->a, 0);
+    EXPECT_EQ(call->b, 1);
+  }
+}
+
 TEST(FilterTest, QuestionsAndPrivateCallsPass) {
   EXPECT_EQ(Elsewhere(SYS_read), SECCOMP_RET_ALLOW);
   EXPECT_EQ(Elsewhere(SYS_fsync), SECCOMP_RET_ALLOW);

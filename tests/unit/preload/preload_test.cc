@@ -146,20 +146,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Names, SubjectTest,
-    testing::Values(Case{"names",
-                         {"open f", "open g", "uncover g name", "open h", "uncover h name",
-                          "open i", "uncover i name", "open j", "uncover j name", "open k",
-                          "uncover k name", "open l", "uncover l name"}},
-                    Case{"names_of_others", {}},
-                    Case{"attributes",
-                         Join({{"open f", "uncover f attributes", "uncover f attributes"},
-                               Times(4, {"open f", "uncover f attributes"}),
-                               Times(3, {"uncover f attributes"}),
-                               Times(6, {"open f", "uncover f attributes"})})},
-                    Case{"attributes_by_number",
-                         Join({{"open f"},
-                               Times(4, {"uncover f attributes"}),
-                               Times(9, {"open f", "uncover f attributes"})})}));
+    testing::Values(
+        Case{"names", Join({{"open f"}, Times(6, {"uncover f name"})})},
+        Case{"names_of_others", {}},
+        Case{"attributes", Join({{"open f"}, Times(15, {"uncover f attributes"})})},
+        Case{"attributes_by_number", Join({{"open f"}, Times(13, {"uncover f attributes"})})},
+        Case{"attributes_by_new_numbers", Join({{"open f"}, Times(6, {"uncover f attributes"})})},
+        Case{"attributes_of_a_descriptor", Join({{"open f"}, Times(3, {"uncover f attributes"})})},
+        Case{"attributes_of_the_unreadable",
+             Join({{"open f"}, Times(6, {"uncover f attributes"}), Times(2, {"uncover f name"})})},
+        Case{"attributes_open_nothing", Join({{"open f"}, Times(3, {"uncover f attributes"})})},
+        Case{"attributes_of_the_locked", Join({{"open f"}, Times(3, {"uncover f attributes"})})},
+        Case{"attributes_in_a_borrower", {"open f", "uncover f attributes", "uncover f name"}}));
 
 INSTANTIATE_TEST_SUITE_P(
     Aio, SubjectTest,

@@ -112,6 +112,14 @@ class Recording final : public salius::direct::Files {
     Line("uncover %s %s", names_[file.index], salius::direct::ReasonName(reason));
   }
 
+  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
+    struct stat volume;
+    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return;
+    for (int i = 0; i < kFiles; ++i) {
+      if (inodes_[i].load() == inode) Uncover({static_cast<uint32_t>(i), 0}, reason);
+    }
+  }
+
   int Sync(File file, int fd, bool data_only) override {
     Enter();
     if (owners_[file.index].load() == Raw(SYS_gettid)) Fail("Sync with Lock");

@@ -2,9 +2,13 @@
 #include <aio.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/capability.h>
 #include <signal.h>
+#include <stdint.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -83,11 +87,141 @@ static void attributes_by_number(void) {
   FAILS(syscall(SYS_chmod, "absent", 0600L), ENOENT);
 }
 
-const struct subject_case name_cases[] = {{"names", names},
-                                          {"names_of_others", names_of_others},
-                                          {"attributes", attributes},
-                                          {"attributes_by_number", attributes_by_number},
-                                          {NULL, NULL}};
+/* Calls that the headers of this C library do not have. */
+enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
+struct value_of_xattr {
+  uint64_t value;
+  uint32_t size, flags;
+};
+
+/* On a kernel without the call the older one has to do. */
+static int old_kernel(long result) {
+  REQUIRE(result == 0 || errno == ENOSYS);
+  return result != 0;
+}
+
+static void attributes_by_new_numbers(void) {
+  const int fd = subject_file("f");
+  const struct value_of_xattr value = {(uintptr_t) "1", 1, 0};
+  const long size = sizeof(value), empty = AT_EMPTY_PATH, link = AT_SYMLINK_NOFOLLOW;
+  REQUIRE(symlink("f", "s") == 0);
+  if (old_kernel(syscall(FCHMODAT2, AT_FDCWD, "f", 0600L, 0L))) fchmod(fd, 0600);
+  if (old_kernel(syscall(FCHMODAT2, AT_FDCWD, "s", 0600L, 0L))) fchmod(fd, 0600);
+  if (old_kernel(syscall(FCHMODAT2, fd, "", 0600L, empty))) fchmod(fd, 0600);
+  if (old_kernel(syscall(SETXATTRAT, AT_FDCWD, "f", link, "user.x", &value, size))) {
+    fsetxattr(fd, "user.x", "1", 1, 0);
+  }
+  if (old_kernel(syscall(SETXATTRAT, fd, "", empty, "user.x", &value, size))) {
+    fsetxattr(fd, "user.x", "1", 1, 0);
+  }
+  if (old_kernel(syscall(REMOVEXATTRAT, AT_FDCWD, "f", 0L, "user.x"))) fremovexattr(fd, "user.x");
+  REQUIRE(syscall(FCHMODAT2, AT_FDCWD, "absent", 0600L, 0L) == -1);
+}
+
+static void attributes_of_a_descriptor(void) {
+  const int fd = subject_file("f");
+  REQUIRE(fchownat(fd, "", getuid(), getgid(), AT_EMPTY_PATH) == 0);
+  const int place = open("f", O_PATH | O_CLOEXEC);
+  REQUIRE(place >= 0);
+  REQUIRE(fchownat(place, "", getuid(), getgid(), AT_EMPTY_PATH) == 0);
+  /* The C library before 2.39 refuses the flag. */
+  if (fchmodat(fd, "", 0600, AT_EMPTY_PATH) != 0) {
+    REQUIRE(errno == EINVAL || errno == EOPNOTSUPP);
+    REQUIRE(fchmod(fd, 0600) == 0);
+  }
+}
+
+/* The owner, even if it is root, may no longer read what its mode forbids. */
+static void without_capabilities(void) {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct data[2];
+  REQUIRE(syscall(SYS_capget, &header, data) == 0);
+  data[0].effective &= ~((1u << CAP_DAC_OVERRIDE) | (1u << CAP_DAC_READ_SEARCH));
+  REQUIRE(syscall(SYS_capset, &header, data) == 0);
+}
+
+static void attributes_of_the_unreadable(void) {
+  REQUIRE(close(subject_file("f")) == 0);
+  const int directory = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(directory >= 0);
+  const int reader = open("f", O_RDONLY | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  without_capabilities();
+  REQUIRE(chmod("f", 0200) == 0);
+  FAILS(open("f", O_RDONLY | O_CLOEXEC), EACCES);
+  REQUIRE(lsetxattr("f", "user.x", "1", 1, 0) == 0);
+  REQUIRE(chmod("f", 0) == 0);
+  REQUIRE(fchmodat(directory, "f", 0, 0) == 0);
+  REQUIRE(fchownat(directory, "f", getuid(), getgid(), AT_SYMLINK_NOFOLLOW) == 0);
+  REQUIRE(fchmod(reader, 0) == 0);
+  REQUIRE(link("f", "g") == 0);
+  REQUIRE(rename("f", "h") == 0);
+}
+
+/* Returns whether something was opened since the last call. */
+static int was_opened(int watch) {
+  char events[4096];
+  const ssize_t size = read(watch, events, sizeof(events));
+  REQUIRE(size > 0 || errno == EAGAIN);
+  return size > 0;
+}
+
+static void attributes_open_nothing(void) {
+  REQUIRE(mkfifo("p", 0600) == 0);
+  REQUIRE(close(subject_file("f")) == 0);
+  REQUIRE(close(syscall(SYS_openat, AT_FDCWD, "../other", O_WRONLY | O_CREAT, 0600L)) == 0);
+  const int directory = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(directory >= 0);
+  const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  REQUIRE(watch >= 0);
+  const char* const paths[] = {"p", "f", "../other"};
+  for (int i = 0; i < 3; ++i) REQUIRE(inotify_add_watch(watch, paths[i], IN_OPEN) >= 0);
+  for (int i = 0; i < 3; ++i) {
+    const char* const path = paths[i];
+    REQUIRE(fchmodat(directory, path, 0600, 0) == 0 && !was_opened(watch));
+    REQUIRE(fchownat(directory, path, getuid(), getgid(), 0) == 0 && !was_opened(watch));
+    REQUIRE(chmod(path, 0600) == 0 && !was_opened(watch));
+    const int fd = syscall(SYS_openat, directory, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(was_opened(watch));
+    REQUIRE(close(fd) == 0);
+  }
+}
+
+static void attributes_of_the_locked(void) {
+  const int fd = subject_file("f");
+  const int next = dup(fd);
+  REQUIRE(next >= 0 && close(next) == 0); /* before there is a lock, which close(2) drops */
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  REQUIRE(fcntl(fd, F_SETLK, &lock) == 0);
+  for (int i = 0; i < 3; ++i) REQUIRE(lsetxattr("f", "user.x", "1", 1, 0) == 0);
+  REQUIRE(dup(fd) == next);
+  lock.l_type = F_WRLCK;
+  REQUIRE(fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK);
+}
+
+/* A child of vfork(2) may take no lock of its parent's, as a handler in the library may not. */
+static void attributes_in_a_borrower(void) {
+  REQUIRE(close(subject_file("f")) == 0);
+  const pid_t child = vfork();
+  if (child == 0) {
+    _exit(chmod("f", 0640) == 0 && rename("f", "g") == 0 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+}
+
+const struct subject_case name_cases[] = {
+    {"names", names},
+    {"names_of_others", names_of_others},
+    {"attributes", attributes},
+    {"attributes_by_number", attributes_by_number},
+    {"attributes_by_new_numbers", attributes_by_new_numbers},
+    {"attributes_of_a_descriptor", attributes_of_a_descriptor},
+    {"attributes_of_the_unreadable", attributes_of_the_unreadable},
+    {"attributes_open_nothing", attributes_open_nothing},
+    {"attributes_of_the_locked", attributes_of_the_locked},
+    {"attributes_in_a_borrower", attributes_in_a_borrower},
+    {NULL, NULL}};
 
 /* Without the library a request is completed by another thread. */
 static ssize_t completed(struct aiocb* request) {
