@@ -103,7 +103,7 @@ class RecordStream {
   virtual absl::Status WaitApplied(Seq seq) = 0;
   // Waits like WaitApplied, for a caller that must not wait for the disk. DEADLINE_EXCEEDED when
   // `seq` is not applied within `bound_ns`, or at once while an apply has been under way for longer
-  // than that. The calling thread applies nothing.
+  // than that, and for no other reason. The calling thread applies nothing.
   virtual absl::Status WaitAppliedFor(Seq seq, int64_t bound_ns) = 0;
   // Applies durable records on the calling thread, unless another thread is applying. Does not wait
   // for that one. A caller that has just waited saves a wake-up of the applier.
@@ -121,7 +121,8 @@ class RecordStream {
   virtual absl::StatusOr<FileId> NewFileId() = 0;
 
   virtual Watermarks watermarks() const = 0;
-  // Returns OK while the session is healthy, else the error that every call returns.
+  // Returns OK while the session is healthy, else the error that every call returns; never
+  // DEADLINE_EXCEEDED.
   virtual absl::Status health() const = 0;
   virtual SessionStatus status() const = 0;
 

@@ -371,7 +371,8 @@ Replicator::ReplicaView Replicator::replica(int index, int64_t now) const {
 
 void Replicator::Fail(const absl::Status& status) {
   if (!failure_.ok()) return;
-  failure_ = status;
+  // A disk may fail with ETIMEDOUT, but callers take DEADLINE_EXCEEDED for one that is slow.
+  failure_ = absl::IsDeadlineExceeded(status) ? absl::UnknownError(status.message()) : status;
   counting_ = false;
   out_.failed = true;
   out_.window_opened = true;

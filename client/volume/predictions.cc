@@ -56,9 +56,12 @@ absl::Status Predictions::Begin(Node& node) {
     if (records.applies != applies) continue;
     records.kept_ctime.Merge(st);
     records.prediction = std::make_unique<Prediction>(st);
+    // Later data may have been applied while a write waited for its page. Its time is the last one:
+    // no attributes are applied before earlier data.
+    const timespec written = RecordTime(records.data_time_ns);
     records.extents.ForEachRecord([&](const RecordRef& record) {
       if (record->result() != nullptr) return;  // it may be refused
-      records.prediction->Data(record->header(), RecordTime(record->header()));
+      records.prediction->Data(record->header(), written);
     });
     return absl::OkStatus();
   }

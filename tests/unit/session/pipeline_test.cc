@@ -2,6 +2,7 @@
 // with replicas that do not run. Through the mount it is tested in tests/fault.
 #include "client/session/pipeline.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/volume/patch_memory.h"
 #include "log/applied_mark.h"
 #include "storage/backing.h"
 #include "tests/unit/session/pipeline_testing.h"
@@ -351,6 +353,23 @@ TEST_F(PipelineTest, AFailedApplyMakesEveryFurtherCallFailAndKeepsTheLog) {
       StableLog::Open(LinuxBacking(), dir_.salius_fd, kStableLogFileName, config_.volume, &contents)
           .ok());
   EXPECT_GE(contents.records.size(), 2u);
+}
+
+// A caller takes DEADLINE_EXCEEDED for a slow disk, and waits on or answers without it.
+TEST_F(PipelineTest, DiskThatFailsWithATimeOutIsNotASlowOne) {
+  ASSERT_TRUE(Start().ok());
+  sink_.fail_apply_at = 1;
+  sink_.fail_apply_error = ETIMEDOUT;
+  const auto seq = IssueOne("a");
+  ASSERT_TRUE(seq.ok());
+  EXPECT_FALSE(pipeline_->WaitApplied(*seq).ok());
+  constexpr int64_t kBoundNs = 60'000'000'000;
+  const absl::Status failed = pipeline_->WaitAppliedFor(*seq, kBoundNs);
+  EXPECT_FALSE(failed.ok());
+  ASSERT_FALSE(absl::IsDeadlineExceeded(failed)) << failed;  // else the next wait is endless
+  PatchMemory memory(1);
+  memory.Changed(0, 1);
+  EXPECT_FALSE(memory.AwaitRoom(*pipeline_).ok());
 }
 
 TEST_F(PipelineTest, AFullLogHoldsAnIssuerUpUntilThereIsACheckpoint) {

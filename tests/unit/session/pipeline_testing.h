@@ -39,7 +39,7 @@ class FakeSink : public ApplySink {
     size_t count = 0;
     for (; count < std::min<size_t>(records.size(), together); ++count) {
       if (fail_apply_at != 0 && records[count]->seq() == fail_apply_at) {
-        if (count == 0) return ErrnoStatus(EIO, "disk");
+        if (count == 0) return ErrnoStatus(fail_apply_error, "disk");
         break;
       }
       seqs_.push_back(records[count]->seq());
@@ -58,6 +58,7 @@ class FakeSink : public ApplySink {
     return seqs_;
   }
   std::atomic<Seq> fail_apply_at{0};
+  std::atomic<int> fail_apply_error{EIO};
   std::atomic<Seq> block_at{0};  // this record is not applied while it is set
   std::atomic<bool> blocked{false};
   std::atomic<size_t> together{1};  // the most records that it takes at once

@@ -290,6 +290,16 @@ TEST_F(ReplicatorTest, AFencedAckFailsTheVolumeForGood) {
   EXPECT_EQ(core_->durable(), 0u);
 }
 
+TEST_F(ReplicatorTest, NoFailureHasTheCodeOfASlowDisk) {
+  Make(1, 1);
+  Heal(1);
+  Issue();
+  core_->OnApplyFailed(absl::DeadlineExceededError("the disk says ETIMEDOUT"));
+  EXPECT_FALSE(core_->failure().ok());
+  EXPECT_FALSE(absl::IsDeadlineExceeded(core_->failure()));
+  EXPECT_EQ(core_->failure().message(), "the disk says ETIMEDOUT");
+}
+
 // I4: a process that was stopped while a recovery fenced its replicas must learn that before its
 // own disk acknowledges.
 TEST_F(ReplicatorTest, AfterAStopReplicasGetTheirTimeToAnswerBeforeTheDiskIsTaken) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <string>
 
+#include "client/volume/prediction.h"
+#include "client/volume/predictions.h"
 #include "common/random.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/queue_workers.h"
@@ -177,6 +179,41 @@ TEST_F(LaneSinkTest, AttributeWaitsForTheLanesOfItsFileAlone) {
   EXPECT_EQ(OnDisk("cold").substr(8, 14), "ooxoooooooooyo");
   volume->open_files().Release(cold);
   volume->open_files().Release(other);
+}
+
+TEST_F(LaneSinkTest, TimesAreThoseOfTheLastWriteAlsoIfAnEarlierOneWaitsInALane) {
+  early = true;
+  MakeWith(FetchMode::kAsyncBg);
+  for (const bool attribute : {false, true}) {
+    SCOPED_TRACE(attribute);
+    const std::string name = attribute ? "g" : "f";
+    Handle* const file = ColdFile(name);
+    Write(file, 10, "x");
+    Write(file, kPage, std::string(kPage, 'w'));
+    GiveAll();
+    EXPECT_EQ(queue_.waiting(), 1u);  // the first
+    const timespec last = RecordTime(fake().Issued().back()->header().timestamp_ns);
+    if (attribute) {
+      SALIUS_CHECK_OK(volume->attrs().SetXattr(file->node, "user.a", "value", 0, false));
+    }
+    const auto same = [](const timespec& a, const timespec& b) {
+      return !IsBefore(a, b) && !IsBefore(b, a);
+    };
+    const struct stat pending = Stat(file->node);
+    EXPECT_TRUE(same(pending.st_mtim, last));
+    EXPECT_FALSE(IsBefore(pending.st_ctim, last));
+    while (queue_.Do()) {
+    }
+    GiveAll();
+    while (queue_.Do()) {
+    }
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    EXPECT_TRUE(same(memory->StatAt(backing_root(), name)->st_mtim, last));
+    const struct stat after = Stat(file->node);
+    EXPECT_TRUE(same(after.st_mtim, last));
+    EXPECT_TRUE(same(after.st_ctim, pending.st_ctim));
+    volume->open_files().Release(file);
+  }
 }
 
 TEST_F(LaneSinkTest, NamesKeepTheirOrderBehindALane) {
