@@ -1,6 +1,7 @@
 #include "transport/packer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "common/check.h"
 #include "common/limits.h"
@@ -20,6 +21,17 @@ iovec Part(absl::Span<const uint8_t> bytes) {
   return iovec{const_cast<uint8_t*>(bytes.data()), bytes.size()};  // iovec is not const-correct
 }
 
+// Returns the header of a record that can be in a compact frame. A stray write of a process may have
+// damaged one of a direct volume: it goes as it is, and the replicas refuse it.
+std::optional<RecordHeader> Codable(const FrameHeader& frame, const RecordBytes& record) {
+  const absl::StatusOr<RecordHeader> decoded = DecodeRecordHeader(record.header);
+  if (!decoded.ok() || decoded->volume != frame.volume || decoded->epoch != frame.epoch ||
+      decoded->body_bytes != record.body.size()) {
+    return std::nullopt;
+  }
+  return *decoded;
+}
+
 }  // namespace
 
 void Packer::Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
@@ -35,12 +47,14 @@ void Packer::Pack(const FrameHeader& header, absl::Span<const RecordBytes> recor
   if (records.empty()) PackProbe(header);
   while (!records.empty()) {
     size_t packed = 1;
-    if (compact && records[0].body.size() + kMostCompactHeader <= room) {
+    if (compact && records[0].body.size() + kMostCompactHeader <= room &&
+        Codable(header, records[0]).has_value()) {
       packed = PackCompact(header, records, room);
     } else if (records[0].size() > room) {
       PackFragments(header, records[0], room);
     } else {
-      packed = PackWhole(header, records, room);
+      // A replica drops what is behind a damaged record in its frame.
+      packed = PackWhole(header, compact ? records.first(1) : records, room);
     }
     records.remove_prefix(packed);
   }
@@ -100,9 +114,8 @@ size_t Packer::PackCompact(const FrameHeader& header, absl::Span<const RecordByt
   uint16_t count = 0;
   for (; count < records.size() && count < kMaxRecordsTogether; ++count) {
     const RecordBytes& record = records[count];
-    const absl::StatusOr<RecordHeader> decoded = DecodeRecordHeader(record.header);
-    SALIUS_CHECK(decoded.ok() && decoded->volume == header.volume &&
-                 decoded->epoch == header.epoch);
+    const std::optional<RecordHeader> decoded = Codable(header, record);
+    if (!decoded.has_value()) break;
     const size_t at = compact_.size();
     compact_.resize(at + kMostCompactHeader);
     const size_t head_bytes = EncodeCompactHeader(

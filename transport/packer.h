@@ -38,7 +38,7 @@ class Packer {
   // kDatagramPayloadMin - kSealBytes. Without records, makes one probe. `header` gives everything but type,
   // count and payload_bytes.
   // With kCompact, each record that fits a datagram is in the compact coding
-  // (transport/compact_records.h); all records are of the frame's volume and epoch then.
+  // (transport/compact_records.h), but not one whose header is damaged or of another volume or epoch.
   enum class Coding { kFull, kCompact };
   void Pack(const FrameHeader& header, absl::Span<const RecordBytes> records,
             size_t datagram_bytes, Coding coding = Coding::kFull);
@@ -60,7 +60,7 @@ class Packer {
   void PackProbe(const FrameHeader& header);
   // Packs whole records from the first on into one datagram. Returns how many.
   size_t PackWhole(const FrameHeader& header, absl::Span<const RecordBytes> records, size_t room);
-  // The same in the compact coding. The first record fits for sure.
+  // The same in the compact coding. The first record fits, and can be coded.
   size_t PackCompact(const FrameHeader& header, absl::Span<const RecordBytes> records, size_t room);
   // Splits one record into fragments of equal length (the last may be shorter).
   void PackFragments(const FrameHeader& header, const RecordBytes& record, size_t room);

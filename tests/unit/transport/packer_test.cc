@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -193,6 +194,25 @@ TEST(PackerTest, RecordThatFitsNoDatagramIsFragmentedInEitherCoding) {
   const auto piece = FrameType::kFragment;
   EXPECT_EQ(types, (std::vector<FrameType>{FrameType::kCompact, piece, piece, piece, piece,
                                            FrameType::kCompact}));
+}
+
+// A process damaged it in the window of a direct volume, which all its processes share.
+TEST(PackerTest, DamagedRecordIsNotCompactAndGoesAlone) {
+  std::vector<std::string> records;
+  for (Seq seq = 1; seq <= 7; ++seq) records.push_back(SomeRecord(seq, 10));
+  records[2][40] ^= 1;  // no header any more
+  RecordHeader foreign;  // as SharedRecords::At sends one: of no volume
+  foreign.seq = 5;
+  records[4] = EncodeRecord(foreign, "");
+  const auto split = Datagrams(records, kDatagramPayloadDefault, Packer::Coding::kCompact);
+  std::vector<std::pair<FrameType, int>> frames;
+  for (const std::string& one : split) {
+    const FrameHeader frame = DecodeFrameHeader(Bytes(one)).value();
+    frames.push_back({frame.type, frame.count});
+  }
+  const auto compact = FrameType::kCompact, full = FrameType::kRecords;
+  EXPECT_EQ(frames, (std::vector<std::pair<FrameType, int>>{
+                        {compact, 2}, {full, 1}, {compact, 1}, {full, 1}, {compact, 2}}));
 }
 
 TEST(PackerTest, NoDatagramHasMorePartsThanTheKernelTakes) {
