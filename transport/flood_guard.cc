@@ -1,5 +1,8 @@
 #include "transport/flood_guard.h"
 
+#include <utility>
+
+#include "common/check.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "transport/flood_filter.h"
@@ -24,6 +27,7 @@ void FloodGuard::Count(size_t refused) {
   } else if (refused_ >= kBegins) {
     begin_ns_ = now_ns;
     refused_ = 0;
+    quiet_windows_ = 0;
     dropped_ = channel_.dropped();
     Attach(now_ns);
     if (filters())
@@ -36,7 +40,8 @@ void FloodGuard::EndWindow(int64_t now_ns) {
     const uint32_t dropped = channel_.dropped();
     const uint32_t since = dropped - dropped_;
     ring_.CountFiltered(since);
-    if (since + refused_ < kEnds) {
+    quiet_windows_ = refused_ == 0 ? quiet_windows_ + 1 : 0;
+    if (since + refused_ < kEnds || quiet_windows_ >= kQuietWindows) {
       static_cast<void>(channel_.SetFilter({}));
       filters_.store(false);
       SLOG_INFO("the flood of datagrams that are refused has ended");
@@ -49,12 +54,30 @@ void FloodGuard::EndWindow(int64_t now_ns) {
 
 void FloodGuard::Attach(int64_t now_ns) {
   attached_ns_ = now_ns;
-  const absl::Status set = channel_.SetFilter(FloodProgram(ring_.Rules(notices_)));
-  filters_.store(set.ok());
+  // Before the rules are read: a key that is added after that is followed.
+  filters_.store(true);
+  const absl::Status set = SetFilter(ring_.Rules(notices_));
   if (set.ok()) return;
-  cannot_ = true;
+  filters_.store(false);
   static_cast<void>(channel_.SetFilter({}));
-  if (!absl::IsUnimplemented(set)) SLOG_WARN("no filter for datagrams: {}", Sv(set.message()));
+  cannot_ = absl::IsUnimplemented(set);
+  if (!cannot_ && !std::exchange(failed_, true)) {
+    SLOG_WARN("no filter for datagrams: {}", Sv(set.message()));
+  }
+}
+
+absl::Status FloodGuard::SetFilter(const FloodRules& rules) {
+  const absl::Status set = channel_.SetFilter(FloodProgram(rules));
+  if (!absl::IsResourceExhausted(set)) return set;
+  // The kernel counts the old program until the new one has replaced it, and allows them little
+  // memory together (net.core.optmem_max). A short one between them makes room.
+  FloodRules any = rules;
+  any.any_key = true;
+  any.senders.clear();
+  SALIUS_RETURN_IF_ERROR(channel_.SetFilter(FloodProgram(any)));
+  // Where a long one alone is too much, the short one stays.
+  static_cast<void>(channel_.SetFilter(FloodProgram(rules)));
+  return absl::OkStatus();
 }
 
 void FloodGuard::KeysChanged() {

@@ -2,16 +2,21 @@
 // are real, the clock is not.
 #include "transport/flood_guard.h"
 
+#include <errno.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/bytes.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "common/net.h"
 #include "gtest/gtest.h"
 #include "proto/frame_format.h"
@@ -409,6 +414,125 @@ TEST_F(FloodGuardTest, ChannelWithoutFiltersWorksOn) {
   EXPECT_EQ(Flood(FloodGuard::kBegins + 100), FloodGuard::kBegins + 100);
   EXPECT_FALSE(in->filters());
   EXPECT_TRUE(Arrives());
+}
+
+// A guard on a channel that keeps its program, and takes only what the kernel has memory for.
+class FilterMemoryTest : public testing::Test {
+ protected:
+  class Channel final : public DatagramChannel {
+   public:
+    size_t Send(absl::Span<const OutDatagram> batch) override { return batch.size(); }
+    absl::StatusOr<size_t> Receive(InBatch&, bool) override { return 0; }
+    absl::Status SetReceiveTimeout(int64_t) override { return absl::OkStatus(); }
+    int fd() const override { return -1; }
+    absl::StatusOr<SocketAddress> local() const override { return SocketAddress(); }
+    uint64_t send_errors() const override { return 0; }
+    absl::Status SetFilter(absl::Span<const sock_filter> code) override {
+      if (code.empty()) {
+        program.clear();
+        return absl::OkStatus();
+      }
+      if (on_attach) std::exchange(on_attach, {})();
+      // The program before counts until this one has replaced it.
+      if (program.size() + code.size() > most) return ErrnoStatus(ENOMEM, "SO_ATTACH_FILTER");
+      program.assign(code.begin(), code.end());
+      return absl::OkStatus();
+    }
+    uint32_t dropped() const override { return drops; }
+
+    size_t most = 100000;  // instructions
+    uint32_t drops = 0;
+    std::vector<sock_filter> program;
+    std::function<void()> on_attach;  // runs once, in the next SetFilter
+  };
+
+  FilterMemoryTest() {
+    for (uint32_t i = 0; i < 20; ++i) {
+      EXPECT_TRUE(ring.AddOpening(kKeyId + i, kSender, kKey, Session()).ok());
+    }
+  }
+  static bool Same(const std::vector<sock_filter>& a, const std::vector<sock_filter>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const sock_filter& x, const sock_filter& y) {
+                        return x.code == y.code && x.jt == y.jt && x.jf == y.jf && x.k == y.k;
+                      });
+  }
+  std::vector<sock_filter> Whole() { return FloodProgram(ring.Rules(false)); }
+  std::vector<sock_filter> Short() {
+    FloodRules any;
+    any.any_key = true;
+    return FloodProgram(any);
+  }
+  void Begin() { guard.Received(FloodGuard::kBegins); }
+  void Follow() {
+    clock.Advance(FloodGuard::kFollowsNs);
+    guard.Received(1);
+  }
+
+  KeyRing ring;
+  Channel channel;
+  ManualClock clock;
+  FloodGuard guard{channel, ring, /*notices=*/false, clock};
+};
+
+TEST_F(FilterMemoryTest, NextProgramIsAttachedThoughTwoAreTooMuch) {
+  channel.most = Whole().size() * 3 / 2;
+  Begin();
+  ASSERT_TRUE(guard.filters());
+  ASSERT_TRUE(ring.AddOpening(kOtherKeyId, kSender, kOtherKey, Session()).ok());
+  EXPECT_TRUE(guard.filters());
+  EXPECT_TRUE(Same(channel.program, Whole()));
+  Follow();
+  EXPECT_TRUE(guard.filters());
+  EXPECT_TRUE(Same(channel.program, Whole()));
+}
+
+TEST_F(FilterMemoryTest, ShortProgramIsAttachedWhereTheWholeIsTooMuch) {
+  channel.most = 3 * Short().size();
+  Begin();
+  EXPECT_TRUE(guard.filters());
+  EXPECT_TRUE(Same(channel.program, Short()));
+  Follow();
+  EXPECT_TRUE(Same(channel.program, Short()));
+}
+
+TEST_F(FilterMemoryTest, WithoutMemoryTheNextFloodTriesAgain) {
+  channel.most = 0;
+  Begin();
+  EXPECT_FALSE(guard.filters());
+  channel.most = 100000;
+  Begin();
+  EXPECT_TRUE(guard.filters());
+  EXPECT_TRUE(Same(channel.program, Whole()));
+}
+
+TEST_F(FilterMemoryTest, KeyThatIsAddedWhileAProgramIsAttachedPasses) {
+  std::future<absl::Status> added;
+  channel.on_attach = [&] {
+    added = std::async(std::launch::async, [&] {
+      return ring.AddOpening(kOtherKeyId, kSender, kOtherKey, Session());
+    });
+    // A call that sees no filter ends. One that sees it waits for the lock that is held here.
+    while (ring.Rules(false).senders.size() == 20) std::this_thread::yield();
+    added.wait_for(std::chrono::milliseconds(100));
+  };
+  Begin();
+  ASSERT_TRUE(added.get().ok());
+  EXPECT_TRUE(Same(channel.program, Whole()));
+}
+
+TEST_F(FilterMemoryTest, FullBufferAloneKeepsNoFilter) {
+  const auto window = [this](size_t refused) {
+    clock.Advance(FloodGuard::kWindowNs);
+    channel.drops += 1000;
+    guard.Received(refused);
+    return guard.filters();
+  };
+  Begin();
+  // In a flood some are refused.
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(window(i % 5 == 0 ? 1 : 0)) << i;
+  int windows = 0;
+  while (window(0)) ASSERT_LT(++windows, 20);
 }
 
 }  // namespace
