@@ -104,6 +104,8 @@ void ReplicaLinks::GiveKey(int index) {
   const int64_t now = shared_.clock.MonotonicNanos();
   if (given.ok() && given->incarnation == incarnation) {
     TookKey(index, *offer, *given->ack_key, now);
+    // A process of another version may have the replica's memory now.
+    shared_.core.paths().SetCompact(static_cast<size_t>(index), given->compact_records);
     if (keys_.Next(index)) peer.key_wanted = true;
     return;
   }

@@ -5,21 +5,28 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/clock.h"
 #include "common/net.h"
+#include "proto/frame_format.h"
+#include "proto/sealed_frame.h"
 #include "replica/server.h"
 #include "tests/unit/session/old_replica.h"
 #include "tests/unit/session/pipeline_testing.h"
 #include "transport/lossy_channel.h"
+#include "transport/sealer.h"
 
 namespace salius {
 namespace {
@@ -275,6 +282,113 @@ TEST_F(SealedTest, LocalReplicaThatSealsNothingIsServedPlain) {
   EXPECT_EQ(Metric(0, "salius_replica_drops_total", "unsealed"), 0);
   EXPECT_EQ(Metric(1, "salius_replica_sealed"), 0);
   EXPECT_EQ(Metric(1, "salius_replica_drops_total", "corrupt_frame"), 0);
+  ASSERT_TRUE(pipeline_->Stop().ok());
+}
+
+// Counts the compact frames that a session sends to each port, under one record key.
+class CompactFrames {
+ public:
+  void SetKey(const std::string& record_key) {
+    absl::MutexLock lock(&mutex_);
+    std::copy_n(record_key.begin(), std::min(record_key.size(), key_.size()), key_.begin());
+  }
+  // Returns the frames to `port` since the last call.
+  size_t Take(uint16_t port) {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(count_[port], 0);
+  }
+  void Count(const OutDatagram& datagram) {
+    std::vector<uint8_t> bytes;
+    for (const iovec& part : datagram.parts) {
+      const auto* const begin = static_cast<const uint8_t*>(part.iov_base);
+      bytes.insert(bytes.end(), begin, begin + part.iov_len);
+    }
+    SealPrefix prefix;
+    if (DecodeSealPrefix(bytes.data(), bytes.size(), &prefix) != SealFault::kNone) return;
+    absl::MutexLock lock(&mutex_);
+    const absl::StatusOr<FrameHeader> frame =
+        DecodeFrameHeader(Opener(key_).Open(prefix, absl::MakeSpan(bytes)));
+    if (frame.ok() && frame->type == FrameType::kCompact) ++count_[datagram.to->port()];
+  }
+  ChannelLayer Layer() {
+    class Channel final : public DatagramChannel {
+     public:
+      Channel(CompactFrames& frames, std::unique_ptr<DatagramChannel> inner)
+          : frames_(frames), inner_(std::move(inner)) {}
+      size_t Send(absl::Span<const OutDatagram> batch) override {
+        for (const OutDatagram& datagram : batch) frames_.Count(datagram);
+        return inner_->Send(batch);
+      }
+      absl::StatusOr<size_t> Receive(InBatch& batch, bool wait) override {
+        return inner_->Receive(batch, wait);
+      }
+      absl::Status SetReceiveTimeout(int64_t micros) override {
+        return inner_->SetReceiveTimeout(micros);
+      }
+      int fd() const override { return inner_->fd(); }
+      absl::StatusOr<SocketAddress> local() const override { return inner_->local(); }
+      uint64_t send_errors() const override { return inner_->send_errors(); }
+
+     private:
+      CompactFrames& frames_;
+      const std::unique_ptr<DatagramChannel> inner_;
+    };
+    return [this](std::unique_ptr<DatagramChannel> inner) {
+      return std::make_unique<Channel>(*this, std::move(inner));
+    };
+  }
+
+ private:
+  absl::Mutex mutex_;
+  SealKey key_ ABSL_GUARDED_BY(mutex_){};
+  std::map<uint16_t, size_t> count_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(SealedTest, ReplicaTakenBackToAnOlderVersionGetsNoCompactFrames) {
+  CompactFrames frames;
+  std::atomic<bool> older{false};
+  UseLocalSockets();
+  StartReplica(0);
+  local_ = false;
+  StartReplica(1);
+  auto socket = StartOldReplica(ports_[1], [&](const control::OpenSessionRequest& request,
+                                               control::OpenSessionResponse& response) {
+    frames.SetKey(request.key().record_key());
+    if (older) response.set_compact_records(false);
+  });
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  channel_layer_ = frames.Layer();
+  ASSERT_TRUE(Start().ok());
+  AwaitReplicated();
+  // Issues records until some that went to the first replica together were in a compact frame.
+  const auto write_together = [&] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    frames.Take(ports_[0]);
+    frames.Take(ports_[1]);
+    do {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      Seq last = 0;
+      for (int i = 0; i < 20; ++i) {
+        RecordDraft draft;
+        draft.file_id = 7;
+        draft.body = "record";
+        draft.when = i < 19 ? SendWhen::kLater : SendWhen::kNow;
+        last = pipeline_->Issue(std::move(draft)).value()->seq();
+      }
+      ASSERT_TRUE(pipeline_->WaitDurable(last).ok());
+    } while (frames.Take(ports_[0]) == 0);
+  };
+  write_together();
+  EXPECT_GT(frames.Take(ports_[1]), 0u);
+  older = true;
+  servers_[1].reset();
+  StartReplica(1);
+  WriteOne(100);
+  Await([](const SessionStatus& status) {
+    return status.replicas[1].connected && status.replicas[1].contiguous == status.marks.issued;
+  });
+  write_together();
+  EXPECT_EQ(frames.Take(ports_[1]), 0u);
   ASSERT_TRUE(pipeline_->Stop().ok());
 }
 
