@@ -62,7 +62,12 @@ void PeerPath::Resent(int64_t now, Seq first, Seq last) {
     Sent& sent = sends_[(oldest_ + i) % kSends];
     if (sent.first > last) return;
     // Several holes of one transmission are filled at once.
-    if (sent.last >= first && std::exchange(sent.resent_ns, now) != now) ++sent.resent;
+    if (sent.last < first) continue;
+    const bool at_once = std::exchange(sent.resent_ns, now) == now;
+    // After its first record was sent again, the others follow.
+    const bool continues = sent.resent > 0 && first > sent.resent_upto;
+    if (!at_once && !continues) ++sent.resent;
+    sent.resent_upto = last;
   }
 }
 

@@ -7,7 +7,8 @@
 //
 // Re-sends go by unicast in small datagrams, so they hide the fault.
 //
-// A first transmission has failed when exactly one re-send of it was acknowledged. More re-sends
+// A first transmission has failed when exactly one re-send of it was acknowledged. A re-send may go
+// in parts, one after the other (Replicator::ResendLost). More re-sends
 // mean that the path was down, which says nothing about its size. An outage counts as one failure,
 // however many records it met. After kFailures without a success between them:
 //
@@ -85,6 +86,7 @@ class PeerPath {
     bool group = false;
     int level = -1;  // of sizes_, when it was larger than the next one; else -1
     int resent = 0;
+    Seq resent_upto = 0;  // by the last re-send
     int64_t resent_ns = -1;
     bool tries_group = false, tries_size = false;
   };

@@ -229,9 +229,9 @@ class Replicator {
     int64_t progress_ns = 0;  // last time its held set grew or something was first outstanding
     int64_t probe_ns = 0;     // last probe
     // When one record was sent again after a time-out, and what had been sent by then; -1: it was
-    // answered.
+    // answered. Of many that are lost some are sent again for each answer: asked_from are next.
     int64_t asked_ns = -1;
-    Seq asked_upto = 0;
+    Seq asked_from = 0, asked_upto = 0;
     int64_t waiting_ns = -1;  // since when something sent has gone without any answer; -1: nothing
     int64_t keepup_since_ns = -1;
     int64_t open_after_ns = 0;
@@ -266,8 +266,9 @@ class Replicator {
 
   // replicator_send.cc
   void SendNew(int64_t now, int replica);
-  // Sends records up to `upto` that the replica lacks again, at most `most`.
-  void Resend(int64_t now, int replica, Seq upto, int most);
+  // Sends records from `from` up to `upto` that the replica lacks again, at most `most`. Returns the
+  // first that it did not look at.
+  Seq Resend(int64_t now, int replica, Seq from, Seq upto, int most);
   // Sends the first record again that the replica lacks: its answer tells which others are lost.
   // Most time-outs come from a busy host, and then nothing is.
   void ResendFirst(int64_t now, int replica);

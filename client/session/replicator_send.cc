@@ -57,9 +57,9 @@ void Replicator::SendNew(int64_t now, int index) {
   out_.sends.push_back({index, first, replica.sent, false});
 }
 
-void Replicator::Resend(int64_t now, int index, Seq upto, int most) {
+Seq Replicator::Resend(int64_t now, int index, Seq from, Seq upto, int most) {
   Replica& replica = replicas_[index];
-  Seq seq = std::max({replica.contiguous, checkpoint(), replica.base - 1}) + 1;
+  Seq seq = std::max(from, std::max({replica.contiguous, checkpoint(), replica.base - 1}) + 1);
   int records = 0;
   uint64_t bytes = 0;
   for (; seq <= std::min(upto, replica.sent) && records < most && bytes < kResendBytes; ++seq) {
@@ -75,13 +75,15 @@ void Replicator::Resend(int64_t now, int index, Seq upto, int most) {
   }
   replica.resent += records;
   if (records > 0) replica.progress_ns = now;
+  return seq;
 }
 
 void Replicator::ResendFirst(int64_t now, int index) {
   Replica& replica = replicas_[index];
   replica.asked_ns = now;
+  replica.asked_from = 0;
   replica.asked_upto = replica.sent;
-  Resend(now, index, replica.sent, 1);
+  Resend(now, index, replica.asked_from, replica.asked_upto, 1);
 }
 
 void Replicator::ResendLost(int64_t now, int index, int64_t sent, const AckPayload& ack,
@@ -90,10 +92,13 @@ void Replicator::ResendLost(int64_t now, int index, int64_t sent, const AckPaylo
   if (replica.asked_ns >= 0 && sent >= replica.asked_ns) {
     // Everything sent before has arrived, or is lost.
     replica.asked_ns = -1;
-    Resend(now, index, replica.asked_upto, kResendRecords);
+    const Seq upto = std::min(replica.asked_upto, replica.sent);
+    replica.asked_from = Resend(now, index, replica.asked_from, upto, kResendRecords);
+    // More is lost: the answer to these asks for the next ones.
+    if (replica.asked_from <= upto) replica.asked_ns = now;
   } else if (!grew && !ack.ranges.empty() && now - replica.progress_ns > replica.rtt.base_ns()) {
     // Only the holes are missing: do not wait for the time-out.
-    Resend(now, index, ack.ranges.back().first - 1, kResendRecords);
+    Resend(now, index, 0, ack.ranges.back().first - 1, kResendRecords);
   }
 }
 

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <utility>
 #include <vector>
 
+#include "client/session/peer_path.h"
+#include "common/limits.h"
 #include "tests/unit/session/replicator_testing.h"
 
 namespace salius {
@@ -380,6 +383,66 @@ TEST_F(ReplicatorTest, AnswerToARecordSentAgainShowsWhichOthersAreLost) {
   out_.sends.clear();
   Ack(0, 1);
   EXPECT_TRUE(out_.sends.empty()) << "sent again once for an answer";
+}
+
+TEST_F(ReplicatorTest, LostWindowIsSentAgainPartByPartWithoutATimeOut) {
+  Make(1, 1);
+  Heal(1);
+  for (int i = 0; i < 200; ++i) Issue();
+  Tick(30);
+  // The last records of a part may be under way still when its first ones are answered.
+  for (const auto [acked, first, last] :
+       {std::array<Seq, 3>{1, 2, 65}, {60, 66, 129}, {129, 130, 193}, {190, 194, 200}}) {
+    out_.sends.clear();
+    now_ += kMs;
+    Ack(0, acked);
+    ASSERT_EQ(out_.sends.size(), 1u) << first;
+    EXPECT_TRUE(out_.sends[0].again);
+    EXPECT_EQ(out_.sends[0].first, first);
+    EXPECT_EQ(out_.sends[0].last, last);
+  }
+  out_.sends.clear();
+  now_ += kMs;
+  Ack(0, 195);
+  EXPECT_TRUE(out_.sends.empty()) << "all were sent again";
+}
+
+// A lost transmission of several records is sent again in parts: that is one failure of its path.
+TEST_F(ReplicatorTest, PathOnWhichLargeDatagramsVanishIsLearntFromJobsOfSeveralRecords) {
+  Make(1, 1);
+  Heal(1);
+  for (const bool group : {false, true}) {
+    PeerPath path;
+    path.SetRoute(8972, group);
+    const auto resend = [&] {
+      for (const auto& send : std::exchange(out_.sends, {})) {
+        ASSERT_TRUE(send.again);
+        path.Resent(now_, send.first, send.last);
+      }
+    };
+    for (int i = 0; i < PeerPath::kFailures; ++i) {
+      EXPECT_EQ(path.datagram_bytes(), 8972u) << i;
+      EXPECT_EQ(path.group(), group) << i;
+      const Seq first = core_->issued() + 1;
+      // 100 records: more than are sent again at once.
+      for (int k = 0; k < 100; ++k) core_->Issue(now_, 80, SendWhen::kLater);
+      core_->Send(now_, SendWhen::kNow);
+      Take();
+      const Seq last = core_->issued();
+      path.Send(now_, first, last, 8000, group);
+      out_.sends.clear();  // lost
+      Tick(30);
+      resend();
+      for (const Seq acked : {first, first + 64, last}) {
+        now_ += kMs;
+        Ack(0, acked);
+        resend();
+        path.Acked(now_, acked);
+      }
+    }
+    EXPECT_EQ(path.datagram_bytes(), group ? 8972u : kDatagramPayloadDefault);
+    EXPECT_FALSE(path.group());
+  }
 }
 
 TEST_F(ReplicatorTest, LateAnswerToAFirstTransmissionShowsNothing) {
