@@ -92,6 +92,7 @@ ClusterSim::ClusterSim(uint64_t seed, const ClusterOptions& options,
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(
         std::make_unique<ReplicaHost>(random_.Next(), abandon_after_ns, judge_.get(), plain_too_));
+    replicas_.back()->takes_compact = replicas_.size() % 2 == 1;
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
     if (drift) replicas_.back()->rate = DrawRate();
   }

@@ -199,6 +199,9 @@ void DirectCoordinator::Open(const Replicator::OpenRequest& request) {
         world_.OpenAt(request.replica, epoch(), session_, request.base);
     machine_.Sleep(world_.OpenTime());
     if (opened.ok()) {
+      mu_.Lock();
+      core_.paths().SetCompact(static_cast<size_t>(request.replica), opened->compact_records);
+      mu_.Unlock();
       FeedNow(input::Opened{request.replica, opened->incarnation, opened->store, request.base,
                             opened->free_bytes});
     } else {
@@ -215,9 +218,10 @@ void DirectCoordinator::Send(const SendJob& job) {
         {record->seq(), {record->encoded_header(), kRecordHeaderBytes}, Bytes(record->body())});
   }
   Packer packer;
-  packer.Pack(job.header, records, kDatagramBytes);
   for (size_t replica = 0; replica < config_.replicas.size(); ++replica) {
     if ((job.targets >> replica & 1) == 0) continue;
+    packer.Pack(job.header, records, kDatagramBytes,
+                (job.compact >> replica & 1) != 0 ? Packer::Coding::kCompact : Packer::Coding::kFull);
     for (size_t i = 0; i < packer.size(); ++i) {
       std::string datagram;
       for (const iovec& part : packer[i]) {

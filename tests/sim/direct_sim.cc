@@ -73,6 +73,7 @@ DirectSim::DirectSim(uint64_t seed, const DirectOptions& options,
   kernel_.SetCpus(random_.Chance(0.5) ? 2 : 1);
   for (size_t i = 0; i < config_.replicas.size(); ++i) {
     replicas_.push_back(std::make_unique<ReplicaHost>(random_.Next(), 0));
+    replicas_.back()->takes_compact = replicas_.size() % 2 == 1;
     replicas_.back()->offset = static_cast<int64_t>(random_.Below(1000 * kMs));
   }
   losses_.resize(replicas_.size());

@@ -129,8 +129,7 @@ void Primary::OnDatagram(int replica, std::string_view datagram) {
 
 void Primary::OnOpened(int replica, Seq base, const absl::StatusOr<Opening>& opened) {
   if (opened.ok()) {
-    // The others are of a version that does not take compact frames.
-    core_.paths().SetCompact(static_cast<size_t>(replica), replica % 2 == 0);
+    core_.paths().SetCompact(static_cast<size_t>(replica), opened->compact_records);
     Feed(input::Opened{replica, opened->incarnation, opened->store, base, opened->free_bytes});
   } else {
     Feed(input::OpenFailed{replica, std::string(opened.status().message()),

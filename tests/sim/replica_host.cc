@@ -95,6 +95,7 @@ absl::StatusOr<Opening> ReplicaHost::Open(int64_t now, const SessionParams& para
                                    " though it had promised ", promised_, " to a recovery");
   }
   Opening opening{acceptor_->incarnation(), keeper_->id(), granted};
+  opening.compact_records = takes_compact;
   if (offer != nullptr) {
     SALIUS_ASSIGN_OR_RETURN(opening.ack_key,
                             seal_->Take({params.volume, params.epoch, params.session}, *offer));
@@ -153,7 +154,7 @@ std::string ReplicaHost::OnDatagram(int64_t now, std::string_view datagram) {
 
 std::string ReplicaHost::OnFrame(int64_t now, std::string_view datagram, bool sealed) {
   const auto header = DecodeFrameHeader(AsBytes(datagram));
-  if (!header.ok()) {
+  if (!header.ok() || (header->type == FrameType::kCompact && !takes_compact)) {
     acceptor_->CountDrop(Drop::kCorruptFrame);
     return "";
   }

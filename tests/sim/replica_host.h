@@ -25,6 +25,7 @@ struct Opening {
   StoreId store = 0;
   uint64_t free_bytes = 0;
   SealKey ack_key{};  // the answer to an offered key
+  bool compact_records = true;
 };
 
 class ReplicaHost {
@@ -76,6 +77,7 @@ class ReplicaHost {
   }
   int64_t offset = 0;
   double rate = 1;
+  bool takes_compact = true;  // false: it is of a version that refuses compact frames
 
   // Until when datagrams to it, or from it, are dropped. Until when it takes nothing, or takes up
   // to `slowness` for each datagram.
