@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/direct/window/acks.h"
 #include "client/direct/window/file_table.h"
@@ -133,11 +134,14 @@ void SharedRecords::End() {
 RecordRef SharedRecords::At(Seq seq) const {
   const uint32_t bytes = window_.record(seq).bytes;
   const uint8_t* const record = window_.record_bytes(seq);
-  const absl::StatusOr<RecordHeader> header =
-      DecodeRecordHeader(absl::MakeConstSpan(record, kRecordHeaderBytes));
   RecordDraft draft;
+  absl::StatusOr<RecordHeader> header = absl::DataLossError("its slot is damaged");
+  // A damaged slot may name bytes behind the ring: nothing of it is read.
+  if (bytes >= kRecordHeaderBytes && window_.record_at(seq) + bytes <= window_.header().ring_bytes) {
+    header = DecodeRecordHeader(absl::MakeConstSpan(record, kRecordHeaderBytes));
+  }
   // A record that a process damaged is sent without its names, so replicas refuse it.
-  if (header.ok() && bytes >= kRecordHeaderBytes) {
+  if (header.ok()) {
     draft.op = header->op;
     draft.file_id = header->file_id;
     draft.arg0 = header->arg0;

@@ -350,10 +350,13 @@ class SharedWindow {
   RecordSlot& record(Seq seq) const {
     return At<RecordSlot>(header_->records_at)[seq & (header_->slots - 1)];
   }
-  // Returns the first byte of an issued record. Its bytes end where its slot's bytes_upto says.
-  uint8_t* record_bytes(Seq seq) const {
+  // Returns where in the ring an issued record begins. Its bytes end where its slot's bytes_upto says.
+  uint64_t record_at(Seq seq) const {
     const uint64_t end = window().At(seq).bytes_upto;
-    return At<uint8_t>(header_->ring_at) + (end - Padded(record(seq).bytes)) % header_->ring_bytes;
+    return (end - Padded(record(seq).bytes)) % header_->ring_bytes;
+  }
+  uint8_t* record_bytes(Seq seq) const {
+    return At<uint8_t>(header_->ring_at) + record_at(seq);
   }
   PhaseWord phase() const { return {header_->phase.load(std::memory_order_acquire)}; }
   Seq durable() const { return header_->durable.load(std::memory_order_acquire); }

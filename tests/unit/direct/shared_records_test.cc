@@ -157,6 +157,21 @@ class SharedRecordsTest : public testing::Test {
 
 TEST_F(SharedRecordsTest, MemoryCannotBeCut) { EXPECT_NE(ftruncate(memory_->fd(), 4096), 0); }
 
+TEST_F(SharedRecordsTest, NothingBehindTheRingIsReadForADamagedSlot) {
+  Heal();
+  const Seq seq = StampOne();
+  ASSERT_NE(seq, 0u);
+  EXPECT_EQ(records_->At(seq)->header().file_id, 50u);
+  const uint32_t bytes = window().record(seq).bytes;
+  // With whole turns of the ring more the record still begins at its header.
+  for (const uint32_t turns : {1u, 64u, 4000u}) {
+    window().record(seq).bytes = bytes + turns * (1u << 20);
+    EXPECT_EQ(records_->At(seq)->header().file_id, 0u) << turns;
+  }
+  window().record(seq).bytes = 1;
+  EXPECT_EQ(records_->At(seq)->header().file_id, 0u);
+}
+
 TEST_F(SharedRecordsTest, NothingIsStampedInModeLocal) { EXPECT_EQ(StampOne(), 0u); }
 
 TEST_F(SharedRecordsTest, ProcessesCountByThePublishedRule) {
