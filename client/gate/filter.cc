@@ -16,16 +16,7 @@
 #include "client/gate/call_page.h"
 #include "client/gate/descriptor_kind.h"
 #include "client/gate/gate.h"
-
-#ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452
-#endif
-#ifndef SYS_setxattrat
-#define SYS_setxattrat 463
-#endif
-#ifndef SYS_removexattrat
-#define SYS_removexattrat 466
-#endif
+#include "client/gate/newer_calls.h"
 
 namespace salius::gate {
 namespace {

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdarg>
 
+#include "client/gate/newer_calls.h"
 #include "client/preload/export.h"
 #include "client/preload/library.h"
 #include "client/preload/named_change.h"
@@ -63,17 +64,6 @@ SALIUS_INTERPOSED(int, removexattr, const char*, const char*);
 SALIUS_INTERPOSED(int, lremovexattr, const char*, const char*);
 SALIUS_INTERPOSED(int, execve, const char*, char* const*, char* const*);
 SALIUS_INTERPOSED(int, execveat, int, const char*, char* const*, char* const*, int);
-
-// Newer than the headers of Debian 12.
-#ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452
-#endif
-#ifndef SYS_setxattrat
-#define SYS_setxattrat 463
-#endif
-#ifndef SYS_removexattrat
-#define SYS_removexattrat 466
-#endif
 
 namespace salius::preload {
 namespace {

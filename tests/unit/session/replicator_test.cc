@@ -451,7 +451,7 @@ TEST_F(ReplicatorTest, LateAnswerToAFirstTransmissionShowsNothing) {
   for (int i = 0; i < 5; ++i) Issue();
   Tick(30);
   out_.sends.clear();
-  Ack(0, 1);  // of a frame from before the time-out
+  Ack(0, 1);  // of a frame that was sent earlier than the time-out
   EXPECT_TRUE(out_.sends.empty());
 }
 
