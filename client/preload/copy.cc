@@ -5,12 +5,15 @@
 // | `truncate`, `ftruncate` | logged, under the file's lock |
 // | `fallocate`, `posix_fallocate` | uncovered: allocate |
 // | `sendfile`, `copy_file_range`, `splice`, `ioctl(FICLONE)` into the file | uncovered: copy |
+// | `dprintf`, `vdprintf`, `backtrace_symbols_fd` | uncovered: copy |
 //
+// The last ones write by functions inside the C library, which cannot be interposed.
 // A copy into a synchronous descriptor is followed by a sync, as the kernel does.
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdarg>
 
 #include "client/gate/descriptor_kind.h"
@@ -186,6 +189,47 @@ SALIUS_INTERPOSE(ssize_t, splice, int from, off64_t* from_offset, int to, off64_
         SYS_splice, from, from_offset, to, to_offset, count, flags);
   });
 }
+namespace {
+int Print(int fd, const char* format, va_list values) {
+  return static_cast<int>(
+      CopyInto(fd, [&] { return real_calls.vdprintf(fd, format, values); }));
+}
+int PrintChecked(int fd, int flag, const char* format, va_list values) {
+  return static_cast<int>(
+      CopyInto(fd, [&] { return real_calls.__vdprintf_chk(fd, flag, format, values); }));
+}
+}  // namespace
+
+SALIUS_INTERPOSE(int, vdprintf, int fd, const char* format, va_list values) {
+  return Print(fd, format, values);
+}
+SALIUS_INTERPOSE(int, dprintf, int fd, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  const int printed = Print(fd, format, values);
+  va_end(values);
+  return printed;
+}
+// Programs that are compiled with _FORTIFY_SOURCE call these.
+SALIUS_INTERPOSE(int, __vdprintf_chk, int fd, int flag, const char* format, va_list values) {
+  return PrintChecked(fd, flag, format, values);
+}
+SALIUS_INTERPOSE(int, __dprintf_chk, int fd, int flag, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  const int printed = PrintChecked(fd, flag, format, values);
+  va_end(values);
+  return printed;
+}
+// A program's handler of a fault calls it: it has no result, and a sync of a synchronous descriptor
+// that fails shows at the next one.
+SALIUS_INTERPOSE(void, backtrace_symbols_fd, void* const* addresses, int count, int fd) {
+  CopyInto(fd, [&]() -> ssize_t {
+    real_calls.backtrace_symbols_fd(addresses, count, fd);
+    return count;
+  });
+}
+
 SALIUS_INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   va_list rest;
   va_start(rest, request);

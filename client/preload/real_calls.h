@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <cstdarg>
 #include <cstdio>
 
 struct termios;
@@ -82,6 +83,9 @@ namespace salius::preload {
   X(sendfile, ssize_t, (int, int, off64_t*, size_t))                                   \
   X(copy_file_range, ssize_t, (int, off64_t*, int, off64_t*, size_t, unsigned))        \
   X(splice, ssize_t, (int, off64_t*, int, off64_t*, size_t, unsigned))                 \
+  X(vdprintf, int, (int, const char*, va_list))                                        \
+  X(__vdprintf_chk, int, (int, int, const char*, va_list))                             \
+  X(backtrace_symbols_fd, void, (void* const*, int, int))                              \
   X(rename, int, (const char*, const char*))                                           \
   X(renameat, int, (int, const char*, int, const char*))                               \
   X(renameat2, int, (int, const char*, int, const char*, unsigned))                    \

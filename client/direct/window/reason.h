@@ -16,7 +16,7 @@ enum class Reason : uint8_t {
   kBulk,        // more unsynced bytes than the bulk limit: its data goes past the log
   kPosition,    // where the bytes of a write went could not be proven
   kAllocate,    // fallocate(2)
-  kCopy,        // copy_file_range(2), sendfile(2), splice(2) into the file
+  kCopy,        // copy_file_range(2), sendfile(2), splice(2), dprintf(3) into the file
   kAio,         // asynchronous writes
   kMap,         // a shared writable map: uncovered until the session ends
   kStdio,       // a stdio stream open for writing: likewise

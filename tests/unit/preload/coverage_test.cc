@@ -28,6 +28,8 @@ TEST(CoverageTest, ImportsAreJudged) {
   EXPECT_EQ(calls.at("pwritev2"), Cover::kLogged);
   EXPECT_EQ(calls.at("fsync"), Cover::kLogged);
   EXPECT_EQ(calls.at("fopen"), Cover::kUncovered);
+  EXPECT_EQ(calls.at("dprintf"), Cover::kUncovered);
+  EXPECT_EQ(calls.at("__vdprintf_chk"), Cover::kUncovered);
   EXPECT_EQ(calls.at("io_submit"), Cover::kRefused);
   EXPECT_EQ(calls.count("getenv"), 0u);
   ASSERT_FALSE(coverage->libraries.empty());

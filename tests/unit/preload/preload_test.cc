@@ -107,6 +107,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"copy_synchronous",
                          {"open source", "write source 0 5 hello", "open f", "uncover f copy",
                           "uncover f copy", "sync f full"}},
+                    Case{"prints", Join({{"open f", "sync f full"}, Times(10, {"uncover f copy"})})},
+                    Case{"print_synchronous",
+                         {"open f", "uncover f copy", "uncover f copy", "sync f full", "open g",
+                          "uncover g copy", "uncover g copy", "sync g full"}},
                     Case{"descriptor_received",
                          {"open f", "open f", "uncover f foreign", "write f 0 1 x",
                           "sync f full"}}));

@@ -1,7 +1,9 @@
 #define _GNU_SOURCE
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
@@ -160,6 +162,42 @@ static void copy_synchronous(void) {
   REQUIRE(copy_file_range(from, &start, to, NULL, 5, 0) == 5);
 }
 
+/* What a compiler puts in the place of dprintf under _FORTIFY_SOURCE. */
+int __dprintf_chk(int fd, int flag, const char* format, ...);
+int __vdprintf_chk(int fd, int flag, const char* format, va_list values);
+
+static int print_list(int checked, int fd, const char* format, ...) {
+  va_list values;
+  va_start(values, format);
+  const int printed =
+      checked ? __vdprintf_chk(fd, 1, format, values) : vdprintf(fd, format, values);
+  va_end(values);
+  return printed;
+}
+
+static void prints(void) {
+  const int fd = open("f", O_RDWR | O_CREAT | O_APPEND, 0644);
+  REQUIRE(fsync(fd) == 0);
+  REQUIRE(dprintf(fd, "%s %d\n", "commit", 1) == 9);
+  REQUIRE(print_list(0, fd, "%s %d\n", "commit", 2) == 9);
+  REQUIRE(__dprintf_chk(fd, 1, "%s %d\n", "commit", 3) == 9);
+  REQUIRE(print_list(1, fd, "%s %d\n", "commit", 4) == 9);
+  char text[37] = "";
+  REQUIRE(pread(fd, text, sizeof(text), 0) == 36);
+  REQUIRE(strcmp(text, "commit 1\ncommit 2\ncommit 3\ncommit 4\n") == 0);
+  void* frames[4];
+  backtrace_symbols_fd(frames, backtrace(frames, 4), fd);
+  REQUIRE(lseek(fd, 0, SEEK_END) > 36);
+  FAILS(dprintf(99, "x"), EBADF);
+}
+
+static void print_synchronous(void) {
+  const int full = open("f", O_WRONLY | O_CREAT | O_SYNC, 0644);
+  REQUIRE(dprintf(full, "line\n") == 5);
+  const int data = open("g", O_WRONLY | O_CREAT | O_DSYNC, 0644);
+  REQUIRE(__dprintf_chk(data, 1, "line\n") == 5);
+}
+
 static void descriptor_received(void) {
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
@@ -193,5 +231,7 @@ const struct subject_case write_cases[] = {{"write_family", write_family},
                                            {"allocations", allocations},
                                            {"copies", copies},
                                            {"copy_synchronous", copy_synchronous},
+                                           {"prints", prints},
+                                           {"print_synchronous", print_synchronous},
                                            {"descriptor_received", descriptor_received},
                                            {NULL, NULL}};

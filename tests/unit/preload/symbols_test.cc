@@ -29,7 +29,8 @@ const Names& Calls() {
       "dup", "dup2", "dup3", "fcntl", "fcntl64", "close", "closefrom", "close_range", "ioctl",
       // Writing and syncing.
       "write", "pwrite", "pwrite64", "writev", "pwritev", "pwritev64", "pwritev2", "pwritev64v2",
-      "fflush", "fputs", "fwrite", "fclose", "pclose", "fsync", "fdatasync", "sync", "syncfs",
+      "dprintf", "vdprintf", "__dprintf_chk", "__vdprintf_chk", "backtrace_symbols_fd", "fflush",
+      "fputs", "fwrite", "fclose", "pclose", "fsync", "fdatasync", "sync", "syncfs",
       "sync_file_range", "msync", "mmap", "mmap64", "munmap", "mremap", "mprotect", "truncate",
       "truncate64", "ftruncate", "ftruncate64", "fallocate", "fallocate64", "posix_fallocate",
       "posix_fallocate64", "sendfile", "sendfile64", "copy_file_range", "splice", "aio_write",
@@ -151,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "sync_flag", "data_sync_flag", "sync_flag_keeps_locks", "stdio_open",
                     "stdio_temporary", "standard_output", "write_family", "write_by_number",
                     "write_synchronous", "write_append", "write_errors", "write_others",
-                    "truncations", "allocations", "copies", "copy_synchronous",
+                    "truncations", "allocations", "copies", "copy_synchronous", "prints", "print_synchronous",
                     "descriptor_received", "sync_family", "sync_errors", "map_writable",
                     "map_harmless", "map_fails", "map_made_writable", "map_moved", "dup_family",
                     "dup_errors", "number_is_used_again", "names", "attributes",
