@@ -102,13 +102,20 @@ class Placing {
 // that they are there.
 constexpr size_t kVectoredGuess = 64 << 10;
 
-// Writes under the file's lock and logs. Returns what the kernel returned.
-ssize_t WriteAndLog(const WriteCall& call, const Descriptor& descriptor, int flags) {
+// Writes under the file's lock and logs. Returns what the kernel returned, and the descriptor's
+// flags at `flags`.
+ssize_t WriteAndLog(const WriteCall& call, const Descriptor& descriptor, long& flags) {
   direct::Files& files = library.files();
   const direct::File file = descriptor.file;
   files.AwaitRoom(file, call.vectored ? kVectoredGuess : call.size);
   files.Lock(file);
-  const Placing placing(call, flags);
+  // Under the lock, where F_SETFL changes them: they say where the bytes go.
+  flags = Raw(SYS_fcntl, call.fd, F_GETFL);
+  if (flags < 0) {
+    files.Unlock(file);
+    return flags;
+  }
+  const Placing placing(call, static_cast<int>(flags));
   const ssize_t written = Perform(call);
   if (written > 0) {
     if (!library.descriptors().Still(call.fd, descriptor)) {
@@ -149,9 +156,9 @@ Durability DurabilityOf(const WriteCall& call, const Descriptor& descriptor, lon
 // Makes the call. Returns what the kernel returned, and the descriptor's flags at `flags`.
 ssize_t Write(const WriteCall& call, const Descriptor& descriptor, long& flags) {
   Section section;
+  if (section.whole()) return WriteAndLog(call, descriptor, flags);
   flags = Raw(SYS_fcntl, call.fd, F_GETFL);
   if (flags < 0) return flags;
-  if (section.whole()) return WriteAndLog(call, descriptor, static_cast<int>(flags));
   library.files().Uncover(descriptor.file, Reason::kSignal);
   const ssize_t written = Perform(call);
   library.files().Uncover(descriptor.file, Reason::kSignal);

@@ -107,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"copy_synchronous",
                          {"open source", "write source 0 5 hello", "open f", "uncover f copy",
                           "uncover f copy", "sync f full"}},
-                    Case{"prints", Join({{"open f", "sync f full"}, Times(10, {"uncover f copy"})})},
+                    Case{"prints",
+                         Join({{"open f", "sync f full"}, Times(10, {"uncover f copy"})})},
                     Case{"print_synchronous",
                          {"open f", "uncover f copy", "uncover f copy", "sync f full", "open g",
                           "uncover g copy", "uncover g copy", "sync g full"}},
@@ -213,6 +214,14 @@ TEST(PreloadTest, SyncErrorsReachTheProgram) {
   SubjectRun run;
   run.Set("SALIUS_DIRECT_SYNC=5");
   EXPECT_EQ(run.Run("subject", {"sync_fails"}), 0) << run.Messages();
+}
+
+// O_APPEND is looked at under the lock: it may have been set while the write waited.
+TEST(PreloadTest, WriteThatWaitedIsLoggedWhereItWent) {
+  SubjectRun run;
+  run.Set("SALIUS_DIRECT_APPEND=3");
+  EXPECT_EQ(run.Run("subject", {"write_becomes_append"}), 0) << run.Messages();
+  EXPECT_EQ(run.Record(), (Lines{"open f", "truncate f 5", "write f 5 1 x"}));
 }
 
 TEST(PreloadTest, DirectWritesAreUncovered) {

@@ -5,6 +5,8 @@
 // SALIUS_DIRECT_VOLUME    the directory whose files are the volume's; without it nothing is started
 // SALIUS_DIRECT_RECORD    the file that gets the lines
 // SALIUS_DIRECT_SYNC      an errno that every Sync and SyncAll returns
+// SALIUS_DIRECT_APPEND    a descriptor that gets O_APPEND while a write awaits room, as if by
+//                         another process that has it
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -36,6 +38,7 @@ class Recording final : public salius::direct::Files {
       Take(*environment, "SALIUS_DIRECT_RECORD=", record_);
       char number[sizeof(volume_)] = {};
       if (Take(*environment, "SALIUS_DIRECT_SYNC=", number)) sync_ = atoi(number);
+      if (Take(*environment, "SALIUS_DIRECT_APPEND=", number)) append_ = atoi(number);
     }
     if (volume_[0] == '\0') return;
     own_ = static_cast<int>(Raw(SYS_openat, AT_FDCWD, "/dev/null", O_RDONLY | O_CLOEXEC));
@@ -69,6 +72,7 @@ class Recording final : public salius::direct::Files {
   void AwaitRoom(File file, size_t) override {
     if (owners_[file.index].load() == static_cast<int>(Raw(SYS_gettid)))
       Fail("AwaitRoom under Lock");
+    if (append_ >= 0) Raw(SYS_fcntl, append_, F_SETFL, O_APPEND);
   }
   void Lock(File file) override {
     Enter();
@@ -197,6 +201,7 @@ class Recording final : public salius::direct::Files {
   char volume_[256] = {};
   char record_[256] = {};
   int sync_ = 0;
+  int append_ = -1;
   int own_ = -1;
   std::atomic<uint64_t> inodes_[kFiles] = {};
   char names_[kFiles][128] = {};

@@ -66,6 +66,16 @@ static void write_append(void) {
   REQUIRE(write(fd, "!", 1) == 1);
 }
 
+/* Run with SALIUS_DIRECT_APPEND=3: Linux appends the write. */
+static void write_becomes_append(void) {
+  const int fd = subject_file("f");
+  REQUIRE(fd == 3);
+  REQUIRE(ftruncate(fd, 5) == 0);
+  REQUIRE(pwrite(fd, "x", 1, 0) == 1);
+  struct stat status;
+  REQUIRE(fstat(fd, &status) == 0 && status.st_size == 6);
+}
+
 /* Volatile, so that the compiler does not see what is wrong with them. */
 static void* volatile no_address = (void*)8;
 static volatile int too_many = IOV_MAX + 1;
@@ -162,7 +172,7 @@ static void copy_synchronous(void) {
   REQUIRE(copy_file_range(from, &start, to, NULL, 5, 0) == 5);
 }
 
-/* What a compiler puts in the place of dprintf under _FORTIFY_SOURCE. */
+/* With _FORTIFY_SOURCE a compiler calls these in the place of dprintf and vdprintf. */
 int __dprintf_chk(int fd, int flag, const char* format, ...);
 int __vdprintf_chk(int fd, int flag, const char* format, va_list values);
 
@@ -224,6 +234,7 @@ const struct subject_case write_cases[] = {{"write_family", write_family},
                                            {"write_by_number", write_by_number},
                                            {"write_synchronous", write_synchronous},
                                            {"write_append", write_append},
+                                           {"write_becomes_append", write_becomes_append},
                                            {"write_errors", write_errors},
                                            {"write_others", write_others},
                                            {"write_direct", write_direct},
