@@ -4,12 +4,14 @@
 // |---|---|
 // | `truncate`, `ftruncate` | logged, under the file's lock |
 // | `fallocate`, `posix_fallocate` | uncovered: allocate |
+// | `ioctl` with a request that is not known to change nothing | uncovered: allocate |
 // | `sendfile`, `copy_file_range`, `splice`, `ioctl(FICLONE)` into the file | uncovered: copy |
 // | `dprintf`, `vdprintf`, `backtrace_symbols_fd` | uncovered: copy |
 //
 // The last ones write by functions inside the C library, which cannot be interposed.
-// A copy into a synchronous descriptor is followed by a sync, as the kernel does.
+// Such a call on a synchronous descriptor is followed by a sync, as the kernel does.
 #include <fcntl.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/stat.h>
 
@@ -100,31 +102,74 @@ auto Unseen(int fd, Reason reason, Call call) {
   return result;
 }
 
+// Syncs what was changed through `fd` if it is a synchronous descriptor of the volume. Returns 0 or
+// an errno; errno stays.
+int SyncChange(int fd) {
+  const Descriptor descriptor = library.Look(fd);
+  if (!descriptor.tracked()) return 0;
+  const long flags = Raw(SYS_fcntl, fd, F_GETFL);
+  const bool synchronous =
+      (descriptor.marks & Descriptor::kDataSync) != 0 || (flags >= 0 && (flags & O_DSYNC) != 0);
+  return synchronous ? library.Sync(fd, descriptor, false) : 0;
+}
+
 // The same for a copy, which obeys O_SYNC.
 template <typename Call>
 ssize_t CopyInto(int fd, Call call) {
   if (library.Passes(fd)) return call();
   const ssize_t copied = Unseen(fd, Reason::kCopy, call);
-  const Descriptor descriptor = library.Look(fd);
-  if (copied <= 0 || !descriptor.tracked()) return copied;
-  const long flags = Raw(SYS_fcntl, fd, F_GETFL);
-  const bool synchronous =
-      (descriptor.marks & Descriptor::kDataSync) != 0 || (flags >= 0 && (flags & O_DSYNC) != 0);
-  if (!synchronous) return copied;
-  const int failed = library.Sync(fd, descriptor, false);
+  const int failed = copied > 0 ? SyncChange(fd) : 0;
   return failed == 0 ? copied : Returned(-failed);
 }
 
+// The same for a call that returns -1 when it fails.
+template <typename Call>
+int Change(int fd, Reason reason, Call call) {
+  if (library.Passes(fd)) return call();
+  const int result = Unseen(fd, reason, call);
+  const int failed = result >= 0 ? SyncChange(fd) : 0;
+  return failed == 0 ? result : static_cast<int>(Returned(-failed));
+}
+
+int Fallocate(int fd, int mode, off64_t offset, off64_t size) {
+  return Change(fd, Reason::kAllocate,
+                [&] { return real_calls.fallocate(fd, mode, offset, size); });
+}
+
+// Returns 0 or an errno, which stays.
+int PosixFallocate(int fd, off64_t offset, off64_t size) {
+  const auto call = [&] { return real_calls.posix_fallocate(fd, offset, size); };
+  if (library.Passes(fd)) return call();
+  const int result = Unseen(fd, Reason::kAllocate, call);
+  return result == 0 ? SyncChange(fd) : result;
+}
+
 bool IsClone(unsigned long request) { return request == FICLONE || request == FICLONERANGE; }
+
+// Returns whether the request only asks about a file. The kernel offers others for what
+// fallocate(2) does, and each file system has its own.
+bool OnlyAsks(unsigned long request) {
+  switch (request) {
+    case FS_IOC_GETFLAGS:
+    case FS_IOC_GETVERSION:
+    case FS_IOC_FSGETXATTR:
+    case FS_IOC_FIEMAP:
+    case FIGETBSZ:
+    case FIBMAP:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 }  // namespace salius::preload
 
 using salius::direct::Reason;
+using salius::preload::Change;
 using salius::preload::CopyInto;
 using salius::preload::Output;
 using salius::preload::real_calls;
-using salius::preload::Unseen;
 
 SALIUS_INTERPOSE(int, ftruncate, int fd, off64_t size) {
   return salius::preload::Ftruncate(fd, size);
@@ -140,20 +185,16 @@ SALIUS_INTERPOSE(int, truncate64, const char* path, off64_t size) {
 }
 
 SALIUS_INTERPOSE(int, fallocate, int fd, int mode, off64_t offset, off64_t size) {
-  return Unseen(fd, Reason::kAllocate,
-                [&] { return real_calls.fallocate(fd, mode, offset, size); });
+  return salius::preload::Fallocate(fd, mode, offset, size);
 }
 SALIUS_INTERPOSE(int, fallocate64, int fd, int mode, off64_t offset, off64_t size) {
-  return Unseen(fd, Reason::kAllocate,
-                [&] { return real_calls.fallocate(fd, mode, offset, size); });
+  return salius::preload::Fallocate(fd, mode, offset, size);
 }
 SALIUS_INTERPOSE(int, posix_fallocate, int fd, off64_t offset, off64_t size) {
-  return Unseen(fd, Reason::kAllocate,
-                [&] { return real_calls.posix_fallocate(fd, offset, size); });
+  return salius::preload::PosixFallocate(fd, offset, size);
 }
 SALIUS_INTERPOSE(int, posix_fallocate64, int fd, off64_t offset, off64_t size) {
-  return Unseen(fd, Reason::kAllocate,
-                [&] { return real_calls.posix_fallocate(fd, offset, size); });
+  return salius::preload::PosixFallocate(fd, offset, size);
 }
 
 SALIUS_INTERPOSE(ssize_t, sendfile, int to, int from, off64_t* offset, size_t count) {
@@ -237,10 +278,10 @@ SALIUS_INTERPOSE(int, ioctl, int fd, unsigned long request, ...) {
   va_end(rest);
   int answer = 0;
   if (salius::preload::VolumeIoctl(fd, request, argument, &answer)) return answer;
-  if (!salius::preload::IsClone(request)) {
-    const auto plain = [&] { return real_calls.ioctl(fd, request, argument); };
-    if (salius::gate::IsHarmlessIoctl(static_cast<uint32_t>(request))) return plain();
-    return Output(fd, plain, SYS_ioctl, fd, request, argument);
-  }
-  return Unseen(fd, Reason::kCopy, [&] { return real_calls.ioctl(fd, request, argument); });
+  const auto plain = [&] { return real_calls.ioctl(fd, request, argument); };
+  if (salius::gate::IsHarmlessIoctl(static_cast<uint32_t>(request))) return plain();
+  if (salius::preload::IsClone(request)) return Change(fd, Reason::kCopy, plain);
+  const auto output = [&] { return Output(fd, plain, SYS_ioctl, fd, request, argument); };
+  if (salius::preload::OnlyAsks(request)) return output();
+  return Change(fd, Reason::kAllocate, output);
 }

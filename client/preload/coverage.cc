@@ -20,6 +20,7 @@ struct Known {
 constexpr std::string_view kStdioNote = "stdio writes are not seen: reason stdio";
 constexpr std::string_view kCopyNote = "the bytes are not seen: reason copy";
 constexpr std::string_view kAllocateNote = "reason allocate";
+constexpr std::string_view kIoctlNote = "a request that may change bytes: reason allocate or copy";
 constexpr std::string_view kMapNote = "a shared writable map: reason map, until the session ends";
 constexpr std::string_view kNameNote = "the new name is synced for real: reason name";
 constexpr std::string_view kRingNote = "io_uring is answered ENOSYS";
@@ -65,6 +66,7 @@ constexpr Known kKnown[] = {
     {"fallocate64", Cover::kUncovered, kAllocateNote},
     {"posix_fallocate", Cover::kUncovered, kAllocateNote},
     {"posix_fallocate64", Cover::kUncovered, kAllocateNote},
+    {"ioctl", Cover::kUncovered, kIoctlNote},
     {"mmap", Cover::kUncovered, kMapNote},
     {"mmap64", Cover::kUncovered, kMapNote},
     {"rename", Cover::kUncovered, kNameNote},

@@ -1,4 +1,4 @@
-// mmap(2), munmap(2), mremap(2), mprotect(2), msync(2).
+// mmap(2), munmap(2), mremap(2), mprotect(2), pkey_mprotect(2), msync(2).
 //
 // Stores through a shared writable map are never seen: the file is uncovered for the session
 // (Reason::kMap), from the moment at which the map becomes writable. Private maps change no file.
@@ -29,6 +29,12 @@ bool Shared(int flags) {
 
 uintptr_t AddressOf(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
+// A map of a full table counts as writable: it is not seen when it becomes so.
+void AddMap(void* address, size_t size, direct::File file) {
+  shared_maps.Add(AddressOf(address), size, file);
+  if (shared_maps.overflowed()) library.files().Uncover(file, Reason::kMap);
+}
+
 void* Map(void* address, size_t size, int protection, int flags, int fd, off64_t offset) {
   const bool of_file = Shared(flags) && (flags & MAP_ANONYMOUS) == 0;
   Descriptor descriptor;
@@ -55,10 +61,7 @@ void* Map(void* address, size_t size, int protection, int flags, int fd, off64_t
   }
   // MAP_FIXED replaces what was there.
   if (!shared_maps.empty()) shared_maps.Remove(AddressOf(mapped), size);
-  if (descriptor.tracked()) {
-    shared_maps.Add(AddressOf(mapped), size, descriptor.file);
-    if (shared_maps.overflowed()) library.files().Uncover(descriptor.file, Reason::kMap);
-  }
+  if (descriptor.tracked()) AddMap(mapped, size, descriptor.file);
   return mapped;
 }
 
@@ -69,16 +72,30 @@ void* Remap(void* address, size_t old_size, size_t new_size, int flags, void* to
   direct::File file;
   shared_maps.ForEach(AddressOf(address), old_size == 0 ? 1 : old_size,
                       [&](direct::File found) { file = found; });
-  if (file.tracked()) shared_maps.Add(AddressOf(mapped), new_size, file);
+  if (file.tracked()) AddMap(mapped, new_size, file);
   return mapped;
 }
 
-int Protect(void* address, size_t size, int protection) {
+// The maps are hidden before the kernel unmaps them: another thread may have a new map at the
+// address as soon as it is free, and that one must stay.
+int Unmap(void* address, size_t size) {
+  if (shared_maps.empty()) return real_calls.munmap(address, size);
+  const SharedMaps::Hidden hidden = shared_maps.Hide(AddressOf(address), size);
+  const int result = real_calls.munmap(address, size);
+  if (result == 0) {
+    shared_maps.Drop(hidden);
+  } else {
+    shared_maps.Show(hidden);
+  }
+  return result;
+}
+
+// Takes note of a call that changes the protection of this memory, before it is made.
+void BeforeProtect(void* address, size_t size, int protection) {
   if ((protection & PROT_WRITE) != 0 && !shared_maps.empty() && library.on()) {
     shared_maps.ForEach(AddressOf(address), size,
                         [](direct::File file) { library.files().Uncover(file, Reason::kMap); });
   }
-  return real_calls.mprotect(address, size, protection);
 }
 
 // Makes the file of a shared map durable: by one of its descriptors, else with the whole volume.
@@ -113,11 +130,7 @@ SALIUS_INTERPOSE(void*, mmap64, void* address, size_t size, int protection, int 
   return salius::preload::Map(address, size, protection, flags, fd, offset);
 }
 SALIUS_INTERPOSE(int, munmap, void* address, size_t size) {
-  const int result = salius::preload::real_calls.munmap(address, size);
-  if (result == 0 && !salius::preload::shared_maps.empty()) {
-    salius::preload::shared_maps.Remove(salius::preload::AddressOf(address), size);
-  }
-  return result;
+  return salius::preload::Unmap(address, size);
 }
 SALIUS_INTERPOSE(void*, mremap, void* address, size_t old_size, size_t new_size, int flags, ...) {
   va_list rest;
@@ -127,7 +140,12 @@ SALIUS_INTERPOSE(void*, mremap, void* address, size_t old_size, size_t new_size,
   return salius::preload::Remap(address, old_size, new_size, flags, to);
 }
 SALIUS_INTERPOSE(int, mprotect, void* address, size_t size, int protection) {
-  return salius::preload::Protect(address, size, protection);
+  salius::preload::BeforeProtect(address, size, protection);
+  return salius::preload::real_calls.mprotect(address, size, protection);
+}
+SALIUS_INTERPOSE(int, pkey_mprotect, void* address, size_t size, int protection, int key) {
+  salius::preload::BeforeProtect(address, size, protection);
+  return salius::preload::real_calls.pkey_mprotect(address, size, protection, key);
 }
 SALIUS_INTERPOSE(int, msync, void* address, size_t size, int flags) {
   return salius::preload::SyncMap(address, size, flags);

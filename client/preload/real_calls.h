@@ -76,6 +76,7 @@ namespace salius::preload {
   X(pwritev2, ssize_t, (int, const iovec*, int, off64_t, int))                         \
   X(sync, void, ())                                                                    \
   X(syncfs, int, (int))                                                                \
+  X(pkey_mprotect, int, (void*, size_t, int, int))                                     \
   X(truncate, int, (const char*, off64_t))                                             \
   X(ftruncate, int, (int, off64_t))                                                    \
   X(fallocate, int, (int, int, off64_t, off64_t))                                      \

@@ -14,10 +14,29 @@
 namespace salius::preload {
 
 class SharedMaps {
+ private:
+  static constexpr uint32_t kMost = 256;
+
  public:
+  // The maps that one call hid: a bit for each.
+  class Hidden {
+   private:
+    friend class SharedMaps;
+    static constexpr uint32_t kWordBits = 64;
+    uint64_t words_[kMost / kWordBits] = {};
+  };
+
   void Add(uintptr_t start, size_t size, direct::File file);
   // Removes the maps that lie wholly in [start, start + size).
-  void Remove(uintptr_t start, size_t size);
+  void Remove(uintptr_t start, size_t size) { Drop(Hide(start, size)); }
+
+  // Hides the maps that lie wholly in [start, start + size): for ForEach they are gone.
+  Hidden Hide(uintptr_t start, size_t size);
+  // Removes them.
+  void Drop(const Hidden& hidden);
+  // Takes the hiding back.
+  void Show(const Hidden& hidden);
+
   bool empty() const { return used_.load(std::memory_order_acquire) == 0; }
   bool overflowed() const { return overflowed_.load(std::memory_order_acquire); }
 
@@ -35,10 +54,10 @@ class SharedMaps {
   }
 
  private:
-  static constexpr uint32_t kMost = 256;
   struct Map {
-    std::atomic<uintptr_t> start{0};  // 0: free; stored last
-    std::atomic<bool> taken{false};
+    std::atomic<uintptr_t> start{0};  // 0: free or hidden; stored last
+    std::atomic<bool> taken{false};   // not free
+    std::atomic<uintptr_t> place{0};  // its start, also while it is hidden
     std::atomic<size_t> size{0};
     std::atomic<uint64_t> file{0};
   };
@@ -46,6 +65,9 @@ class SharedMaps {
     const uint64_t word = map.file.load(std::memory_order_relaxed);
     return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
   }
+
+  template <typename Action>
+  void ForHidden(const Hidden& hidden, Action action);
 
   Map maps_[kMost];
   std::atomic<uint32_t> used_{0};  // no entry at or above it was ever taken

@@ -45,6 +45,7 @@ SALIUS_INTERPOSED(ssize_t, splice, int, off64_t*, int, off64_t*, size_t, unsigne
 SALIUS_INTERPOSED(void*, mmap, void*, size_t, int, int, int, off64_t);
 SALIUS_INTERPOSED(int, munmap, void*, size_t);
 SALIUS_INTERPOSED(int, mprotect, void*, size_t, int);
+SALIUS_INTERPOSED(int, pkey_mprotect, void*, size_t, int, int);
 SALIUS_INTERPOSED(void*, mremap, void*, size_t, size_t, int, ...);
 SALIUS_INTERPOSED(int, msync, void*, size_t, int);
 SALIUS_INTERPOSED(int, renameat2, int, const char*, int, const char*, unsigned);
@@ -200,6 +201,8 @@ bool MemoryCall(long number, const Words& w, long& result) {
       return result = interposed_munmap(w.Pointer(0), w.Size(1)), true;
     case SYS_mprotect:
       return result = interposed_mprotect(w.Pointer(0), w.Size(1), w.Int(2)), true;
+    case SYS_pkey_mprotect:
+      return result = interposed_pkey_mprotect(w.Pointer(0), w.Size(1), w.Int(2), w.Int(3)), true;
     case SYS_mremap:
       return result = reinterpret_cast<long>(
                  interposed_mremap(w.Pointer(0), w.Size(1), w.Size(2), w.Int(3), w.Pointer(4))),

@@ -15,7 +15,7 @@ enum class Reason : uint8_t {
   kFull,        // no room in the log (ring, slots, deadline k*tau)
   kBulk,        // more unsynced bytes than the bulk limit: its data goes past the log
   kPosition,    // where the bytes of a write went could not be proven
-  kAllocate,    // fallocate(2)
+  kAllocate,    // fallocate(2), and requests of ioctl(2)
   kCopy,        // copy_file_range(2), sendfile(2), splice(2), dprintf(3) into the file
   kAio,         // asynchronous writes
   kMap,         // a shared writable map: uncovered until the session ends

@@ -146,6 +146,56 @@ static void allocations(void) {
   REQUIRE(syscall(SYS_fallocate, fd, 0, 0L, 4096L) == 0);
 }
 
+/* Requests of ioctl for the work of fallocate: of the kernel's include/linux/falloc.h. */
+struct space_resv {
+  int16_t l_type, l_whence;
+  int64_t l_start, l_len;
+  int32_t l_sysid;
+  uint32_t l_pid;
+  int32_t l_pad[4];
+};
+#define ADD_SPACE _IOW('X', 40, struct space_resv)
+#define MAKE_HOLE _IOW('X', 41, struct space_resv)
+#define MAKE_HOLE64 _IOW('X', 43, struct space_resv)
+#define ZERO_SPACE _IOW('X', 57, struct space_resv)
+
+/* A file system need not have the request. */
+static int without(long result) { return result == -1 && (errno == EOPNOTSUPP || errno == ENOTTY); }
+
+static void requests(void) {
+  const int fd = subject_file("f");
+  REQUIRE(ftruncate(fd, 8192) == 0);
+  /* These only ask. */
+  long number = 0;
+  struct fsxattr attributes;
+  REQUIRE(ioctl(fd, FIGETBSZ, &number) == 0);
+  REQUIRE(ioctl(fd, FIONREAD, &number) == 0);
+  int result = ioctl(fd, FS_IOC_GETFLAGS, &number);
+  REQUIRE(result == 0 || without(result));
+  result = ioctl(fd, FS_IOC_FSGETXATTR, &attributes);
+  REQUIRE(result == 0 || without(result));
+  /* These change bytes. */
+  struct space_resv range = {.l_whence = SEEK_SET, .l_start = 0, .l_len = 4096};
+  result = ioctl(fd, ZERO_SPACE, &range);
+  REQUIRE(result == 0 || without(result));
+  result = ioctl(fd, MAKE_HOLE, &range);
+  REQUIRE(result == 0 || without(result));
+  result = (int)syscall(SYS_ioctl, fd, MAKE_HOLE64, &range);
+  REQUIRE(result == 0 || without(result));
+  FAILS(ioctl(99, MAKE_HOLE, &range), EBADF);
+}
+
+static void change_synchronous(void) {
+  const int full = open("f", O_WRONLY | O_CREAT | O_SYNC, 0644);
+  REQUIRE(fallocate(full, 0, 0, 4096) == 0);
+  REQUIRE(posix_fallocate(full, 4096, 4096) == 0);
+  struct space_resv range = {.l_whence = SEEK_SET, .l_start = 0, .l_len = 4096};
+  REQUIRE(ioctl(full, ADD_SPACE, &range) == 0);
+  const int data = open("g", O_WRONLY | O_CREAT | O_DSYNC, 0644);
+  REQUIRE(fallocate64(data, 0, 0, 4096) == 0);
+  FAILS(fallocate(data, 0, -1, 4096), EINVAL);
+}
+
 static void copies(void) {
   const int from = open("/proc/self/exe", O_RDONLY);
   const int to = subject_file("f");
@@ -240,6 +290,8 @@ const struct subject_case write_cases[] = {{"write_family", write_family},
                                            {"write_direct", write_direct},
                                            {"truncations", truncations},
                                            {"allocations", allocations},
+                                           {"requests", requests},
+                                           {"change_synchronous", change_synchronous},
                                            {"copies", copies},
                                            {"copy_synchronous", copy_synchronous},
                                            {"prints", prints},
