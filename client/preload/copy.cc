@@ -52,9 +52,9 @@ int Ftruncate(int fd, off64_t size) {
     if (section.whole()) {
       result = TruncateTracked(fd, descriptor.file, size);
     } else {
-      library.files().Uncover(descriptor.file, Reason::kSignal);
+      library.files().BeginUnseen(descriptor.file, Reason::kSignal);
       result = Raw(SYS_ftruncate, fd, size);
-      library.files().Uncover(descriptor.file, Reason::kSignal);
+      library.files().EndUnseen(descriptor.file, Reason::kSignal);
     }
   }
   return static_cast<int>(Returned(result));
@@ -89,15 +89,18 @@ int Truncate(const char* path, off64_t size) {
   return real_calls.truncate(path, size);
 }
 
-// Makes `call`, which changes the file behind `fd` unseen. `failed`: what it returns on failure.
+// Makes `call`, which changes the file behind `fd` unseen. Returns what it returns, with its errno.
 template <typename Call>
 auto Unseen(int fd, Reason reason, Call call) {
   const int before = errno;
-  library.Uncover(fd, reason);
+  const Descriptor found = library.Look(fd);
+  if (found.tracked()) library.files().BeginUnseen(found.file, reason);
   errno = before;  // posix_fallocate(3) leaves it alone
-  auto result = call();
+  const auto result = call();
   const int after = errno;
-  library.Uncover(fd, reason);
+  if (found.tracked()) library.files().EndUnseen(found.file, reason);
+  // Another thread may have put another file there.
+  if (!library.descriptors().Still(fd, found)) library.Uncover(fd, reason);
   errno = after;
   return result;
 }

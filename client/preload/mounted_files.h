@@ -62,6 +62,8 @@ class MountedFiles final : public direct::Files {
   void Unlock(direct::File) override {}
   uint64_t LogWrite(direct::File, uint64_t, const iovec*, int, size_t) override { return 0; }
   uint64_t LogTruncate(direct::File, uint64_t) override { return 0; }
+  void BeginUnseen(direct::File, direct::Reason) override {}
+  void EndUnseen(direct::File, direct::Reason) override {}
   void Uncover(direct::File, direct::Reason) override {}
   void UncoverInode(uint64_t, uint64_t, direct::Reason) override {}
   int Sync(direct::File, int, bool) override { return 0; }

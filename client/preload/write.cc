@@ -159,9 +159,9 @@ ssize_t Write(const WriteCall& call, const Descriptor& descriptor, long& flags) 
   if (section.whole()) return WriteAndLog(call, descriptor, flags);
   flags = Raw(SYS_fcntl, call.fd, F_GETFL);
   if (flags < 0) return flags;
-  library.files().Uncover(descriptor.file, Reason::kSignal);
+  library.files().BeginUnseen(descriptor.file, Reason::kSignal);
   const ssize_t written = Perform(call);
-  library.files().Uncover(descriptor.file, Reason::kSignal);
+  library.files().EndUnseen(descriptor.file, Reason::kSignal);
   return written;
 }
 

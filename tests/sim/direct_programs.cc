@@ -192,7 +192,7 @@ void DirectSim::Write(Program& program, SimFile& file, bool sync) {
 void DirectSim::WriteUnlogged(Program& program, SimFile& file) {
   const direct::File handle = HandleOf(program, file, false);
   const uint64_t cell = random_.Below(DirectLedger::kCells), value = next_value_++;
-  program.process.Uncover(handle, direct::Reason::kCopy);
+  program.process.BeginUnseen(handle, direct::Reason::kCopy);
   Doing("killed in a change that is not logged");
   machine_.Step();
   // It takes no stripe. So its order with a write of the same bytes that has no record yet is open,
@@ -200,14 +200,14 @@ void DirectSim::WriteUnlogged(Program& program, SimFile& file) {
   const bool at_once = std::any_of(writing_.begin(), writing_.end(), [&](const auto& each) {
     return each.second.file == &file && (each.second.cells >> cell & 1) != 0;
   });
-  if (at_once) return;
+  if (at_once) return program.process.EndUnseen(handle, direct::Reason::kCopy);
   file.ledger.Wrote(cell, value);
   const DirectLedger::Marks marks = file.ledger.Newest();
   SALIUS_CHECK_OK(
       backing_.Pwrite(file.fd.get(), DirectLedger::CellOf(value), cell * DirectLedger::kCellBytes));
   machine_.Sleep(1000);
   Say("thread %d wrote cell %d of %s without a record", machine_.running().number, cell, file.name);
-  program.process.Uncover(handle, direct::Reason::kCopy);
+  program.process.EndUnseen(handle, direct::Reason::kCopy);
   Finish(file, 1u << cell, marks);
   if (random_.Chance(0.5)) Sync(program, file);
 }

@@ -2,12 +2,12 @@
 // library. `Process` (process.h) is the implementation on the shared window.
 //
 // A tracked write is: Lock, the write itself (pwrite(2) and the like), LogWrite, Unlock; then, for
-// a synchronous descriptor, Sync. A write that the library cannot log is followed by Uncover, which
-// makes the next Sync of the file a real fsync(2).
+// a synchronous descriptor, Sync. A write that the library cannot log is made between BeginUnseen
+// and EndUnseen, which make the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns, Uncover and UncoverInode may be called from a signal handler that interrupted
-// another call of the same thread.
+// function. Only Owns, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a signal
+// handler that interrupted another call of the same thread.
 #pragma once
 
 #include <sys/uio.h>
@@ -64,9 +64,17 @@ class Files {
   // Logs a truncation to `size` bytes, under Lock. Otherwise as LogWrite.
   virtual uint64_t LogTruncate(File file, uint64_t size) = 0;
 
-  // Makes the file uncovered, for `reason`: its next Sync is a real fsync(2). Call it before and
-  // after a change that the log does not see, so that no sync between the two covers it up. Any
-  // time, with or without Lock; async-signal-safe.
+  // A change of the file that the log does not see begins: nothing covers the file until EndUnseen,
+  // neither a Sync nor a checkpoint. A process that dies before EndUnseen leaves the file uncovered
+  // until the session ends: what it changed last may be on no disk. Any time, with or without Lock;
+  // async-signal-safe.
+  virtual void BeginUnseen(File file, Reason reason) = 0;
+  // The change has ended, with the same file and reason: the file is as after Uncover, if no other
+  // such change is under way.
+  virtual void EndUnseen(File file, Reason reason) = 0;
+
+  // Makes the file uncovered, for `reason`: its next Sync is a real fsync(2). Call it after a change
+  // that the log did not see. Any time, with or without Lock; async-signal-safe.
   virtual void Uncover(File file, Reason reason) = 0;
 
   // Does so to the file of this device and inode number, which need not be open, if Open was called

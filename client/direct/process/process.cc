@@ -212,7 +212,7 @@ bool Process::Logs(const FileEntry& entry) const {
   const uint64_t uncovered = entry.uncovered.load();
   if (IsCovered(window_, entry, uncovered)) return true;
   // While a real fsync(2) is under way, writes are logged, so that the file is covered after it.
-  return entry.sticky.load() == 0 && entry.syncing.load() == uncovered;
+  return !StaysUncovered(entry, uncovered) && entry.syncing.load() == uncovered;
 }
 
 Stamped Process::Log(uint32_t file, Draft& draft) {
@@ -289,6 +289,17 @@ uint64_t Process::TryLogTruncate(File file, uint64_t size) {
   const Stamped stamped = Log(file.index, draft);
   if (stamped.why == NoSeq::kNoRoom) UncoverFile(window_, file.index, Reason::kFull);
   return stamped.seq;
+}
+
+void Process::BeginUnseen(File file, Reason reason) {
+  // Also if the entry is another file's since: EndUnseen counts down what this counts up.
+  if (file.tracked()) BeginUnseenChange(window_, file.index, reason);
+  Changed();
+}
+
+void Process::EndUnseen(File file, Reason reason) {
+  if (file.tracked()) EndUnseenChange(window_, file.index, reason);
+  Changed();
 }
 
 void Process::Uncover(File file, Reason reason) {

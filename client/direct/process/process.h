@@ -59,6 +59,8 @@ class Process final : public Files {
   uint64_t LogWrite(File file, uint64_t offset, const iovec* parts, int count,
                     size_t bytes) override;
   uint64_t LogTruncate(File file, uint64_t size) override;
+  void BeginUnseen(File file, Reason reason) override;
+  void EndUnseen(File file, Reason reason) override;
   void Uncover(File file, Reason reason) override;
   void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;

@@ -18,7 +18,23 @@ constexpr uint32_t BitOf(Reason reason) {
 // A file that is uncovered for one of these stays so until the session ends.
 constexpr uint32_t kStickyReasons = BitOf(Reason::kMap) | BitOf(Reason::kStdio);
 
+// These may be of a change that is under way.
+constexpr uint32_t kUnseenReasons = BitOf(Reason::kCopy) | BitOf(Reason::kAllocate) |
+                                    BitOf(Reason::kSignal) | BitOf(Reason::kPosition);
+
 uint64_t EpochOf(uint64_t uncovered) { return uncovered >> kCounterBits; }
+
+bool IsUnderWay(uint64_t uncovered) { return EpochOf(uncovered) >= kUnseenEpoch; }
+
+// Changes the file's word to the epoch that `next(word)` returns, and counts.
+template <typename Next>
+void ChangeEpoch(FileEntry& entry, Next next) {
+  uint64_t before = entry.uncovered.load();
+  uint64_t after = 0;
+  do {
+    after = (next(before) << kCounterBits) | ((before + 1) & kCounter);
+  } while (!entry.uncovered.compare_exchange_weak(before, after));
+}
 
 }  // namespace
 
@@ -81,13 +97,33 @@ void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
 }
 
 void UncoverFile(const SharedWindow& window, uint32_t file) {
+  ChangeEpoch(window.file(file), [&](uint64_t word) {
+    return IsUnderWay(word) ? EpochOf(word) : window.header().sync_epoch.load();
+  });
+}
+
+void BeginUnseenChange(const SharedWindow& window, uint32_t file, Reason reason) {
   FileEntry& entry = window.file(file);
-  uint64_t before = entry.uncovered.load();
-  uint64_t after = 0;
-  do {
-    const uint64_t epoch = window.header().sync_epoch.load();
-    after = (epoch << kCounterBits) | ((before + 1) & kCounter);
-  } while (!entry.uncovered.compare_exchange_weak(before, after));
+  entry.reasons.fetch_or(BitOf(reason));
+  ChangeEpoch(entry, [](uint64_t word) {
+    return IsUnderWay(word) ? std::min(EpochOf(word) + 1, kManyUnseenEpoch) : kUnseenEpoch;
+  });
+  entry.reasons.fetch_or(BitOf(reason));  // as in UncoverFile
+}
+
+void EndUnseenChange(const SharedWindow& window, uint32_t file, Reason reason) {
+  FileEntry& entry = window.file(file);
+  entry.reasons.fetch_or(BitOf(reason));
+  ChangeEpoch(entry, [&](uint64_t word) {
+    const uint64_t epoch = EpochOf(word);
+    if (epoch == kManyUnseenEpoch) return epoch;  // no longer counted
+    return epoch > kUnseenEpoch ? epoch - 1 : window.header().sync_epoch.load();
+  });
+  entry.reasons.fetch_or(BitOf(reason));
+}
+
+bool StaysUncovered(const FileEntry& entry, uint64_t uncovered) {
+  return entry.sticky.load() != 0 || IsUnderWay(uncovered);
 }
 
 bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered) {
@@ -97,15 +133,16 @@ bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t unco
 
 bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons) {
   FileEntry& entry = window.file(file);
-  const bool sticky = entry.sticky.load() != 0;
-  if (sticky) reasons &= ~kStickyReasons;  // the others are no longer true
+  const bool stays = StaysUncovered(entry, uncovered);
+  // The others are no longer true.
+  if (stays) reasons &= ~(kStickyReasons | (IsUnderWay(uncovered) ? kUnseenReasons : 0));
   // The counter stays: a later uncovering must not give an earlier word again.
-  const uint64_t covered = sticky ? uncovered : uncovered & kCounter;
+  const uint64_t covered = stays ? uncovered : uncovered & kCounter;
   if (!entry.uncovered.compare_exchange_strong(uncovered, covered)) return false;
   entry.reasons.fetch_and(~reasons);
   // An uncovering in between has a right to its reason.
   if (entry.uncovered.load() != covered) entry.reasons.fetch_or(reasons);
-  return !sticky;
+  return !stays;
 }
 
 SyncStart BeginSync(const SharedWindow& window) {

@@ -29,12 +29,19 @@ FileId TakeFileId(const SharedWindow& window, bool* few);
 void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason);
 // Does the same to a file that is uncovered already, for another change that is not logged.
 void UncoverFile(const SharedWindow& window, uint32_t file);
+// A change that is not logged begins: the file stays uncovered until it ends. Any time;
+// async-signal-safe.
+void BeginUnseenChange(const SharedWindow& window, uint32_t file, Reason reason);
+// It has ended, and has left the file uncovered. Any time; async-signal-safe.
+void EndUnseenChange(const SharedWindow& window, uint32_t file, Reason reason);
+// Returns whether no sync can cover the file now, when `uncovered` is its word. No lock.
+bool StaysUncovered(const FileEntry& entry, uint64_t uncovered);
 // Returns whether the file is covered, when `uncovered` is its word. No lock.
 bool IsCovered(const SharedWindow& window, const FileEntry& entry, uint64_t uncovered);
 // Makes the file covered, if its word is still `uncovered`: after a real fsync(2) that began when it
 // was, and whose record is stamped. `reasons`: of the file, read after its word; they are cleared,
-// but for those that last until the session ends, which leave the file uncovered. Under the file's
-// stripe. Returns whether the file is covered now.
+// but for those that last, which leave the file uncovered. Under the file's stripe. Returns whether
+// the file is covered now.
 bool CoverFile(const SharedWindow& window, uint32_t file, uint64_t uncovered, uint32_t reasons);
 
 // ---- the coordinator's syncs of the whole volume

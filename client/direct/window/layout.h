@@ -100,7 +100,8 @@ struct alignas(64) Stripe {
 // A file of the volume. Entries are never removed: the table is of one session.
 // `uncovered` is a pair of numbers in one word: (sync epoch << 32) | counter. The file is covered
 // when the epoch is 0 or at most Header::clean_epoch, and `sticky` is 0. The counter changes with
-// every uncovering, so that a real fsync(2) notices another one meanwhile.
+// every uncovering, so that a real fsync(2) notices another one meanwhile. Epochs from kUnseenEpoch
+// on are no epochs: they count the changes under way that are not logged.
 struct alignas(64) FileEntry {
   std::atomic<uint64_t> inode;      // 0: free. Set last when the entry is inserted, then constant
   std::atomic<uint64_t> id;         // the file id; 0: not known yet. Under the stripe
@@ -115,6 +116,10 @@ struct alignas(64) FileEntry {
   std::atomic<uint8_t> sticky;      // uncovered until the session ends
 };
 static_assert(sizeof(FileEntry) == 64);
+// One such change is under way; one more for each further one. A process that died in one stays
+// counted, so that its file is uncovered until the session ends.
+inline constexpr uint64_t kUnseenEpoch = 0xFFFF0000;
+inline constexpr uint64_t kManyUnseenEpoch = 0xFFFFFFFF;
 
 // Where a record lies; beside Window::Slot, with the same index. `ready` is stored last.
 struct RecordSlot {

@@ -299,6 +299,65 @@ TEST_F(DirectProcessTest, CheckpointClearsOnlyWhatWasUncoveredBeforeItsSyncBegan
   close(b);
 }
 
+// No checkpoint and no real sync covers a file whose change is under way: the process that makes it
+// may die, and what it changed last is on no disk then.
+TEST_F(DirectProcessTest, NothingCoversAFileDuringAChangeThatIsNotLogged) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  process_.BeginUnseen(file, Reason::kCopy);
+  process_.BeginUnseen(file, Reason::kAllocate);
+  volume_.Checkpoint();
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(RealSyncs(), 2u);
+  EXPECT_EQ(Write(process_, file, fd, 0, "x"), 0u);
+  process_.Uncover(file, Reason::kName);
+  process_.EndUnseen(file, Reason::kAllocate);
+  volume_.Checkpoint();
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(RealSyncs(), 3u);
+  process_.EndUnseen(file, Reason::kCopy);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_TRUE(Covered(file));
+  EXPECT_EQ(RealSyncs(), 4u);
+  EXPECT_GT(Write(process_, file, fd, 0, "x"), 0u);
+  // After the end a checkpoint does it too.
+  process_.BeginUnseen(file, Reason::kCopy);
+  process_.EndUnseen(file, Reason::kCopy);
+  volume_.Checkpoint();
+  EXPECT_TRUE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, CopyOfAKilledProcessLeavesItsFileUncovered) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  Join(Fork([&] {
+    process_.BeginUnseen(file, Reason::kCopy);
+    raise(SIGKILL);
+  }));
+  for (uint64_t i = 0; i < 3; ++i) {
+    volume_.Checkpoint();
+    EXPECT_EQ(process_.Sync(file, fd, false), 0);
+    EXPECT_EQ(RealSyncs(), 2 + i);
+  }
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, ChangesThatAreTooManyToCountNeverEnd) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  constexpr int kMore = static_cast<int>(kManyUnseenEpoch - kUnseenEpoch) + 2;
+  for (int i = 0; i < kMore; ++i) process_.BeginUnseen(file, Reason::kCopy);
+  for (int i = 0; i < kMore; ++i) process_.EndUnseen(file, Reason::kCopy);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(file));
+  close(fd);
+}
+
 TEST_F(DirectProcessTest, SyncWaitsWhileHealingAndGoingLocal) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);

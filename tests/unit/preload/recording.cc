@@ -112,6 +112,12 @@ class Recording final : public salius::direct::Files {
     return 1;
   }
 
+  void BeginUnseen(File file, Reason reason) override {
+    Line("begin %s %s", names_[file.index], salius::direct::ReasonName(reason));
+  }
+  void EndUnseen(File file, Reason reason) override {
+    Line("end %s %s", names_[file.index], salius::direct::ReasonName(reason));
+  }
   void Uncover(File file, Reason reason) override {
     Line("uncover %s %s", names_[file.index], salius::direct::ReasonName(reason));
   }
