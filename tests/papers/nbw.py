@@ -38,7 +38,9 @@ TITLE = "Non-blocking writes"
 BARE = "bare ext4"
 DISKS = {"hard-disk": "hard disk", "ssd": "SSD"}
 WRITES = ("sequential-write", "random-write", "random-readwrite")
-OTHERS = ("random-read", "sequential-read", "cached-write")  # no page is fetched for a write
+READS = ("random-read", "sequential-read")
+CACHED = "cached-write"
+OTHERS = (*READS, CACHED)  # no page is fetched for a write
 MEMORY = 0.8
 FIXED_BYTES = 2048  # of an operation, where another thing varies
 # patch_memory in KiB, by the file's MiB, so that it is full in both: a small one, and the paper's share
@@ -51,7 +53,7 @@ DRAIN_S = 600
 LATE_US = {"hard disk": 500, "SSD": 45}
 # Random reads a second with one outstanding, as the models make them: below half of them the way to the
 # model waited for CPUs.
-READS = {"hard disk": 75, "SSD": 10_000}
+READS_A_SECOND = {"hard disk": 75, "SSD": 10_000}
 # The limits of the bars, for the page.
 LIMITS = """
 ## What limits these figures
@@ -77,6 +79,7 @@ class Sizes:
     rounds: int = 3
     seconds: float = 3
     bytes: tuple = (512, 1024, 2048, 4096)
+    read_bytes: tuple = (512, 1024, 2048, 4096)
     memory: tuple = (0.4, 0.6, 1.0)  # shares of the file, beside MEMORY
     file_mb: int = 768
     trace: int = 1000  # operations
@@ -86,7 +89,8 @@ class Sizes:
 
     @staticmethod
     def short():
-        return Sizes(rounds=1, seconds=0.5, bytes=(512, 4096), memory=(1.0,), file_mb=320, trace=50, recovery_mib=4, disk_ms=20)
+        return Sizes(rounds=1, seconds=0.5, bytes=(512, 4096), read_bytes=(FIXED_BYTES,), memory=(1.0,), file_mb=320, trace=50,
+                     recovery_mib=4, disk_ms=20)
 
 
 class Machine:
@@ -216,8 +220,9 @@ def judge_all(made, disk, pattern, size):
 
 def figure_10(machine, disk, sizes):
     works = []
-    for pattern in (*WRITES, *OTHERS):
-        for size in sizes.bytes if pattern in WRITES else (FIXED_BYTES,):
+    sizes_of = {**dict.fromkeys(WRITES, sizes.bytes), **dict.fromkeys(READS, sizes.read_bytes), CACHED: (FIXED_BYTES,)}
+    for pattern, each in sizes_of.items():
+        for size in each:
             made = work(machine, "%s, %s, %d B" % (disk, pattern, size), sizes, ["file", pattern, size, sizes.seconds])
             judge_all(made, disk, pattern, size)
             works.append(made)
@@ -262,7 +267,7 @@ def recover(mib, applied):
         with disk.at_once():
             rig = stack.enter_context(contextlib.closing(Rig(
                 2, 2, init_options=("--delta", "2s", "--log-max", "%dMiB" % (8 * mib), "--tau", "600s"),
-                memory="%dMiB" % (9 * mib + 64), image=disk.image)))
+                memory="%dMiB" % (10 * mib + 64), image=disk.image)))
             programs.fill(rig.backing, 2 * mib)
             disk.image.umount()
             disk.image.mount()
@@ -302,6 +307,7 @@ def recovery(sizes):
     if not re.search(sizes.only, made.name):
         return None
     made.measure(sizes.rounds)
+    print("%s: %s" % (made.name, ", ".join("%s %.4g s" % item for item in made.seconds.items())), flush=True)
     return made
 
 
@@ -316,13 +322,15 @@ def served(disk, words, figures):
     lines = ["Answers of the model were %d µs late on average and %d µs at most; each took %d µs of CPU." % (late, most, cpu)]
     if late > LATE_US[disk]:
         lines += ["", "**The model had too little CPU:** its rows are those of a slower disk."]
-    if reads < READS[disk] / 2:
-        lines += ["", "**The machine was too busy for this disk:** %d random reads a second where %d were to be" % (reads, READS[disk]),
+    usual = READS_A_SECOND[disk]
+    if reads < usual / 2:
+        lines += ["", "**The machine was too busy for this disk:** %d random reads a second where %d were to be" % (reads, usual),
                   "expected. Its rows show the machine more than the policies."]
     return lines
 
 
 def measure(sizes):
+    recovered = recovery(sizes)  # first: a failure is known after a minute
     works, more = [], []
     for model, disk in DISKS.items():
         with contextlib.closing(Machine(model, sizes)) as machine:
@@ -336,7 +344,7 @@ def measure(sizes):
             more += ["", "The %s:" % disk, "", *markdown(disks.rows(machine.disk.figures)), "", *served(disk, machine.disk.served, machine.disk.figures)]
             if not machine.limited:
                 more += ["", "**Memory was not limited:** this machine has no memory control groups."]
-    works.append(recovery(sizes))
+    works.append(recovered)
     works = [made for made in works if made is not None]
     if fetch.unknown():
         more += ["", fetch.unknown() + "."]
@@ -375,16 +383,20 @@ def plot(works, path):
         return None
     rows = [*((disk, _bytes, "bytes of an operation") for disk in DISKS.values()),
             (DISKS["hard-disk"], _share, "memory, share of the file; %d B" % FIXED_BYTES)]
-    figure, panels = pyplot.subplots(len(rows), len(WRITES) + 1, figsize=(4 * (len(WRITES) + 1), 3.2 * len(rows)), squeeze=False,
-                                     layout="constrained")
+    patterns = (*WRITES, *READS)
+    columns = len(patterns) + 1
+    figure, panels = pyplot.subplots(len(rows), columns, figsize=(4 * columns, 3.2 * len(rows)), squeeze=False, layout="constrained")
     for row, (disk, value, words) in zip(panels, rows):
-        for axes, pattern in zip(row, WRITES):
+        measured = WRITES if value is _share else patterns
+        for axes, pattern in zip(row, measured):
             for ground, line in _lines(works, "%s, %s, " % (disk, pattern), value).items():
                 axes.plot(*zip(*line), marker="o", label=ground)
             axes.set_yscale("log")
             axes.set_title("%s, %s" % (pattern, disk), fontsize=9)
             axes.set_xlabel(words, fontsize=8)
         row[0].set_ylabel("operations a second")
+        for axes in row[len(measured):-1]:
+            axes.set_axis_off()
         if value is _share:
             row[-1].set_axis_off()
             continue
