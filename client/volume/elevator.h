@@ -2,8 +2,9 @@
 // one place to the next the way is short, and requests near each other are outstanding together.
 //
 // The order is that of an elevator which goes up only: the next work is the first one at the last
-// place or behind it, and after the last one the first of all. Work that others passed too often is
-// the next, wherever it is: others may be added before the head without end.
+// place or behind it, and after the last one the first of all. That is a sweep. A sweep may find new
+// work before the head without end, so its length is limited: then the oldest work is the next,
+// wherever it is, and a sweep begins there.
 //
 // pure: no thread, lock, socket or clock.
 #pragma once
@@ -42,20 +43,17 @@ class Elevator {
     uint64_t number = 0;  // later work has larger ones
     auto operator<=>(const Key&) const = default;
   };
-  struct Oldest {
-    WorkPlace place;
-    uint64_t due = 0;  // the take that must be this one
-  };
-
-  // Work may be passed by four times as much as waited when it came, and this much more: with places
-  // at random a round takes twice as much.
+  // A sweep takes at most four times as much work as ever waited in it, and this much more. With
+  // places at random, and as much work added as taken, it takes twice as much.
   static constexpr uint64_t kSpare = 1024;
 
   std::map<Key, Work> waiting_;
-  std::map<uint64_t, Oldest> by_age_;  // by number
-  WorkPlace last_;                     // where the last work was
+  std::map<uint64_t, WorkPlace> by_age_;  // by number
+  WorkPlace last_;                        // where the last work was
   uint64_t next_number_ = 1;
+  // In the present sweep:
   uint64_t takes_ = 0;
+  size_t most_waited_ = 0;
 };
 
 }  // namespace salius

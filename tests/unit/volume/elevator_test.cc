@@ -59,6 +59,25 @@ TEST_F(ElevatorTest, PassedWorkIsTakenAlthoughOthersComeBeforeTheHead) {
   EXPECT_LT(takes, 2'000);
 }
 
+TEST_F(ElevatorTest, MuchWorkThatCameAtOnceIsTakenInOrder) {
+  Random random(5);
+  std::vector<uint64_t> places;
+  uint64_t last = 0;
+  int sweeps = 1;
+  const auto take = [&] {
+    const uint64_t place = places[static_cast<size_t>(Take())];
+    sweeps += place < last;
+    last = place;
+  };
+  for (int name = 0; name < 20'000; ++name) {
+    places.push_back(random.Below(1'000'000));
+    Add(1, places.back(), name);
+    if (name >= 10'000 && name % 50 == 0) take();  // the first ones, while others come
+  }
+  while (!elevator_.empty()) take();
+  EXPECT_EQ(sweeps, 2);  // work that came behind the head is left to the second
+}
+
 TEST_F(ElevatorTest, EachWorkIsTakenOnce) {
   Random random(3);
   std::set<int> waiting;
