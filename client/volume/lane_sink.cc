@@ -60,14 +60,14 @@ FileId LosesAName(const Record& record) {
 }  // namespace
 
 LaneSink::LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
-                   const FetchPolicy& policy, LaneWorkers& workers, uint64_t most_put_off)
+                   const FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory)
     : backing_(backing),
       table_(table),
       fds_(fds),
       applier_(applier),
       policy_(policy),
       workers_(workers),
-      most_put_off_(most_put_off) {}
+      memory_(memory) {}
 
 absl::StatusOr<size_t> LaneSink::Apply(absl::Span<const RecordRef> records) {
   if (records[0]->header().op == Op::kWrite) {
@@ -118,7 +118,7 @@ void LaneSink::TakeWrites(absl::Span<const RecordRef> writes, bool put_off) {
   {
     absl::MutexLock lock(&mu_);
     lanes_.AddWrites(writes, put_off, ready);
-    lanes_.Shrink(most_put_off_, ready);
+    lanes_.Shrink(memory_.awaited() ? 0 : memory_.limit() / 2, ready);
     NoteBusy();
   }
   Run(ready);

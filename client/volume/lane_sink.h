@@ -32,6 +32,7 @@
 #include "client/volume/node.h"
 #include "client/volume/node_fds.h"
 #include "client/volume/lane_workers.h"
+#include "client/volume/patch_memory.h"
 #include "common/ids.h"
 #include "storage/backing.h"
 
@@ -39,9 +40,10 @@ namespace salius {
 
 class LaneSink final : public ApplySink {
  public:
-  // Keeps at most `most_put_off` bytes of data put off. All references outlive this.
+  // Puts off at most half of what `memory` may hold, and nothing while a writer waits for room. All
+  // references outlive this.
   LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
-           const FetchPolicy& policy, LaneWorkers& workers, uint64_t most_put_off);
+           const FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory);
 
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   Seq FirstUnapplied() override;
@@ -92,7 +94,7 @@ class LaneSink final : public ApplySink {
   BackingApplier& applier_;
   const FetchPolicy& policy_;
   LaneWorkers& workers_;
-  const uint64_t most_put_off_;
+  const PatchMemory& memory_;
   std::function<void()> changed_ = [] {};
   std::atomic<bool> busy_{false};  // lanes_ is not empty
   std::atomic<uint64_t> fetched_{0};

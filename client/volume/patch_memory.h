@@ -26,6 +26,8 @@ class PatchMemory {
 
   uint64_t limit() const { return limit_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+  // Returns whether a writer waits for room.
+  bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   // Notes that the extents of a file had `before` bytes and have `after` now.
   void Changed(uint64_t before, uint64_t after);
   // Waits while the limit is reached. The caller holds no lock that Apply takes. Errors as

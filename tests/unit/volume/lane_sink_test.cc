@@ -10,6 +10,7 @@
 
 #include "client/volume/prediction.h"
 #include "client/volume/predictions.h"
+#include "common/metrics.h"
 #include "common/random.h"
 #include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/queue_workers.h"
@@ -406,14 +407,36 @@ TEST_F(LaneSinkTest, WriterWaitsWhilePatchMemoryIsFull) {
   Handle* const file = ColdFile("f");
   Write(file, 10, std::string(100, 'a'));
   EXPECT_EQ(volume->patch_memory().used(), 100u);
+  const Counter& waits = GetCounter("salius_patch_memory_waits_total", "");
+  const double waits_before = waits.Value();
   const Seq before = fake().watermarks().issued;
   Write(file, kPage + 10, std::string(50, 'b'));  // applies the one before
   EXPECT_GE(fake().watermarks().applied, before);
+  EXPECT_EQ(waits.Value(), waits_before + 1);
   EXPECT_EQ(volume->patch_memory().used(), 50u);
   Write(file, kPage + 20, std::string(20, 'c'));  // the same bytes
   EXPECT_EQ(volume->patch_memory().used(), 50u);
   SALIUS_CHECK_OK(volume->stream().Checkpoint());
   EXPECT_EQ(volume->patch_memory().used(), 0u);
+  volume->open_files().Release(file);
+}
+
+TEST_F(LaneSinkTest, NothingIsPutOffWhileAWriterWaitsForRoom) {
+  patch_memory = 100;
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f");
+  for (uint64_t page = 0; page < 3; ++page) Write(file, page * kPage + 10, std::string(40, 'a'));
+  size_t begun = 0;
+  fake().on_wait_durable = [&](Seq) {
+    GiveAll();
+    begun = std::max(begun, queue_.waiting());
+  };
+  Write(file, 3 * kPage + 10, "waits");
+  fake().on_wait_durable = nullptr;
+  EXPECT_EQ(begun, 3u);
+  GiveAll();
+  EXPECT_EQ(volume->lanes().figures().put_off_bytes, 5u);  // it waits no more
+  SALIUS_CHECK_OK(volume->stream().Checkpoint());
   volume->open_files().Release(file);
 }
 
