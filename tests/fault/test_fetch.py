@@ -1,17 +1,20 @@
 """Power cuts while writes of parts of cold pages are not applied, with every fetch policy: no extent
-is lost. The disk is a model that takes long for each page.
+is lost. The disk is a model that takes long for each page. Then a page that cannot be read at all.
 
 Synchronous writes wait for replicas only, so they are acknowledged long before their pages have been
 read."""
+import contextlib
+import errno
 import os
 import random
 import time
 
+from fault.test_write_back import extents
 from harness import fetch
 from harness.case import Case
 from harness.model_disk import ModelDisk
 from harness.rig import PATIENT
-from harness.run import wait_until
+from harness.run import scratch, wait_until
 
 PAGE = 4096
 IOPS = 20  # far fewer than the writes of a round
@@ -205,3 +208,74 @@ class Cuts(Case):
             before, unapplied = self.recovery_of(mib, options, applied=True)
             self.assertEqual(unapplied, 0)
             self.report("all applied before: %.2f s", before)
+
+
+class BadPage(Case):
+    """A page of the local file cannot be read when a part of it is written (I8)."""
+
+    PAGES, BAD = 8, 3
+
+    def make(self, options):
+        self.unreadable = scratch("unreadable")
+        self.disk = self.own(ModelDisk("--flush-ms", "0", "--unreadable", self.unreadable, size_mb=256,
+                                       mkfs_options=("-b", str(PAGE))))
+        self.rig_ = self.rig(m=2, acks=1, image=self.disk.image, init_options=PATIENT)
+        self.content = bytearray(self.rng.randbytes(self.PAGES * PAGE))
+        path = self.rig_.backing_file("f")
+        with open(path, "wb") as f:
+            f.write(self.content)
+            f.flush()
+            os.fsync(f.fileno())
+        with open(self.unreadable, "w") as f:
+            f.write("%d %d" % (extents(path)[0][0] + self.BAD * PAGE, PAGE))
+        self.rig_.image.umount()  # it forgets all pages
+        self.rig_.image.mount()
+        self.mount = self.rig_.mount(",".join(("recover=auto", options)), mode="replicated")
+        self.fd = os.open(self.rig_.file("f"), os.O_RDWR)
+
+    def write(self, page):
+        """Writes a part of the page."""
+        at = page * PAGE + 100
+        data = self.rng.randbytes(1000)
+        os.pwrite(self.fd, data, at)
+        self.content[at:at + len(data)] = data
+
+    def refused(self, call, *args):
+        with self.assertRaises(OSError) as refused:
+            call(*args)
+        self.assertEqual(refused.exception.errno, errno.EIO)
+
+    def run_blocking(self):
+        """The writer gets the error, as on other file systems; the volume goes on."""
+        self.refused(self.write, self.BAD)
+        self.write(self.BAD + 2)
+        os.fsync(self.fd)
+        status = self.mount.status()
+        self.assertEqual((status["mode"], status["failure"]), ("replicated", ""), status)
+
+    def run_other(self):
+        """The write has returned, so the next sync gets the error, and the volume says why."""
+        self.write(self.BAD)
+        with contextlib.suppress(OSError):  # the volume may have failed by then
+            os.fchmod(self.fd, 0o640)  # a lazy fetch is not put off any more
+        failure = self.mount.wait_mode("failed", 60)["failure"]
+        self.assertIn("could not be applied", failure)
+        for _ in range(2):
+            self.refused(os.fsync, self.fd)
+
+    def test_failed_fetch_reaches_the_next_sync_and_loses_no_write(self):
+        for policy, options in fetch.options().items():
+            with self.subTest(policy):
+                self.make(options)
+                if policy == fetch.BLOCKING:
+                    self.run_blocking()
+                else:
+                    self.run_other()
+                os.unlink(self.unreadable)  # a new disk, with the old one's bytes
+                self.rig_.power_cut(also=lambda: os.close(self.fd))
+                done = self.rig_.volume.recover()
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                with open(self.rig_.backing_file("f"), "rb") as f:
+                    self.assertEqual(f.read(), self.content)
+                self.rig_.close()
+                self.disk.close()

@@ -6,12 +6,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -44,6 +50,30 @@ std::string Acl(uint16_t user, uint16_t group, uint16_t other, int mask = -1) {
   if (mask >= 0) add(kAclMask, static_cast<uint16_t>(mask), kNoId);
   add(kAclOther, other, kNoId);
   return std::string(bytes.begin(), bytes.end());
+}
+
+// Has cachestat(2) fail on this thread, as before Linux 6.5.
+void ForgetCachestat() {
+  constexpr uint32_t kCachestat = 451;
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kCachestat, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(filter), filter};
+  SALIUS_CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  SALIUS_CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+// Calls `attempt` until it returns true; returns false when it did not within a minute.
+template <typename Attempt>
+bool Succeeds(const Attempt& attempt) {
+  const absl::Time give_up = absl::Now() + absl::Minutes(1);
+  while (!attempt()) {
+    if (absl::Now() > give_up) return false;
+  }
+  return true;
 }
 
 class BackingCallsTest : public BackingTest {
@@ -312,6 +342,50 @@ TEST_P(BackingCallsTest, DataIsReadAsWritten) {
   EXPECT_EQ(Errno(backing().Pwrite(reader.get(), "x", 0)), EBADF);
   EXPECT_EQ(Errno(backing().Pread(writer.get(), out, 1, 0)), EBADF);
   EXPECT_EQ(Errno(backing().Pread(root(), out, 1, 0)), EISDIR);
+}
+
+TEST_P(BackingCallsTest, DroppedPageIsMissingUntilItIsFetched) {
+  constexpr uint64_t kAt = 15 * kMiB;  // far behind what a read ahead of the begin would fetch
+  const BackingFd f = OpenNew("f");
+  ASSERT_TRUE(backing().Pwrite(f.get(), std::string(16 * kMiB, 'x'), 0).ok());
+  ASSERT_TRUE(backing().Fsync(f.get()).ok());
+  const auto cached = [&] { return backing().ArePagesCached(f.get(), kAt + 100, 10); };
+  const auto missing = [&] {
+    DropPages(f.get());
+    return !cached();
+  };
+  EXPECT_TRUE(cached());
+  ASSERT_TRUE(Succeeds(missing));
+  EXPECT_FALSE(backing().ArePagesCached(f.get(), 0, 16 * kMiB));
+  EXPECT_TRUE(Succeeds([&] {
+    char byte = 0;
+    return backing().Pread(f.get(), &byte, 1, kAt).ok() && cached();
+  }));
+  ASSERT_TRUE(Succeeds(missing));
+  EXPECT_TRUE(Succeeds([&] {
+    backing().BeginFetch(f.get(), kAt, kBlock);
+    return cached();
+  }));
+}
+
+TEST_P(BackingCallsTest, MissingPageIsKnownWithoutCachestat) {
+  const BackingFd f = OpenNew("f");
+  ASSERT_TRUE(backing().Pwrite(f.get(), std::string(kBlock, 'x'), 0).ok());
+  ASSERT_TRUE(backing().Fsync(f.get()).ok());
+  const auto cached = [&] { return backing().ArePagesCached(f.get(), 0, kBlock); };
+  std::thread old_kernel([&] {
+    ForgetCachestat();
+    EXPECT_TRUE(cached());
+    EXPECT_TRUE(Succeeds([&] {
+      DropPages(f.get());
+      return !cached();
+    }));
+    EXPECT_TRUE(Succeeds([&] {
+      backing().BeginFetch(f.get(), 0, kBlock);
+      return cached();
+    }));
+  });
+  old_kernel.join();
 }
 
 TEST_P(BackingCallsTest, TruncatedBytesComeBackAsZeros) {

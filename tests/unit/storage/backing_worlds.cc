@@ -53,6 +53,11 @@ std::string BackingTest::Content(const std::string& name) {
   return content;
 }
 
+void BackingTest::DropPages(int fd) {
+  if (in_memory()) return memory_->DropPages(fd);
+  SALIUS_CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+}
+
 void BackingTest::SetMarks(const std::string& name, const fs::ChangeMarks& marks) {
   if (in_memory()) return memory_->SetMarks(Open(name).get(), marks);
   const BackingFd fd = Open(name, O_RDONLY);

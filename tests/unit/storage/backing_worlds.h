@@ -38,6 +38,8 @@ class BackingTest : public testing::TestWithParam<World> {
   BackingFd OpenNew(const std::string& name);
   struct stat Stat(const std::string& name);
   std::string Content(const std::string& name);
+  // Takes the pages of a file out of memory, those that are on the disk.
+  void DropPages(int fd);
   // Sets the marks of chattr(1).
   void SetMarks(const std::string& name, const fs::ChangeMarks& marks);
   // Makes a directory synchronous, or no longer (`chattr +D`).
