@@ -59,10 +59,10 @@ LIMITS = """
 ## What limits these figures
 
 - **Patch memory of 1 MiB, hard disk.** It holds 512 pages of 2 KiB writes. The model alone needs 3.5 ms
-  for each of 512 pages in the order of the writes and 2.2 ms in the order of their places, with 32
-  requests outstanding. `lazy` at 10 times needs 1.3 ms, which no order of 512 pages in 768 MiB has.
-  Tried: the order of places (4.4 to 5.0 times); nothing put off, as `async-bg` does (5.5 times). With
-  more pages the same order is faster: 1.0 ms for each of 5,000, the row with 1/80 of the file.
+  for each of 512 pages in the order of the writes, 2.26 ms in the order of their places with 32
+  requests outstanding, and 1.85 ms if it knows all 512. Ten times needs 1.08 ms. Tried: the order of
+  places; nothing put off at the limit. With more pages the same order is faster: 1.0 ms for each of
+  5,000, the row with 1/80 of the file.
 - **Sequential writes.** With `blocking` the kernel reads ahead, so a page costs little more than its
   transfer. `async-bg` and `lazy` save that time alone; the rest is the mount's own. Tried: only the
   two pages at the ends of a batch of records are fetched (before: each page).
