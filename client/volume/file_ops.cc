@@ -290,6 +290,7 @@ absl::Status FileOps::Truncate(Node& node, uint64_t size) {
       RecordDraft draft;
       draft.op = Op::kTruncate;
       draft.arg0 = size;
+      draft.when = SendWhen::kLater;
       status = issuer_.IssueOn(node, std::move(draft)).status();
     }
   }

@@ -140,6 +140,7 @@ absl::StatusOr<RecordRef> Issuer::IssueOn(Node& node, RecordDraft draft) {
 
 absl::StatusOr<RecordRef> Issuer::IssueEarly(Node& node, RecordDraft draft,
                                              Predictions::Enter enter) {
+  draft.when = SendWhen::kLater;
   return IssueOn(node, std::move(draft), &enter);
 }
 

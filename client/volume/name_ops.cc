@@ -121,7 +121,11 @@ absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, bool
 
 absl::StatusOr<Seq> NameOps::Perform(RecordDraft draft, NameChange& change, bool early,
                                      absl::FunctionRef<void(const RecordHeader&)> enter) {
-  if (!early) draft.result = std::make_shared<ApplyResult>();
+  if (early) {
+    draft.when = SendWhen::kLater;
+  } else {
+    draft.result = std::make_shared<ApplyResult>();
+  }
   SALIUS_ASSIGN_OR_RETURN(const RecordRef record, issuer_.IssueName(std::move(draft)));
   if (early) {
     enter(record->header());

@@ -133,6 +133,7 @@ absl::StatusOr<RecordRef> FakeStream::Issue(RecordDraft draft) {
   SALIUS_CHECK(draft.body.size() <= kMaxRecordBody);
   if (before_issue) before_issue(draft.op);
   SALIUS_RETURN_IF_ERROR(health());
+  const SendWhen when = draft.when;
   auto record = std::make_shared<Record>(std::move(draft));
   RecordHeader& header = record->stamp();
   bool apply = false;
@@ -143,6 +144,7 @@ absl::StatusOr<RecordRef> FakeStream::Issue(RecordDraft draft) {
     last_time_ns_ = std::max(last_time_ns_ + 1, NowNs());
     header.timestamp_ns = last_time_ns_;
     records.push_back(record);
+    sent_when.push_back(when);
     apply = apply_at_once;
   }
   if (apply) SALIUS_RETURN_IF_ERROR(ApplyTo(header.seq));

@@ -58,6 +58,7 @@ class FakeStream final : public RecordStream {
 
   mutable absl::Mutex mu;  // guards what follows
   std::vector<RecordRef> records;
+  std::vector<SendWhen> sent_when;  // of each record
   Seq durable = 0, taken = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
   bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
