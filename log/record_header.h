@@ -30,6 +30,11 @@ enum class Op : uint16_t {
   kAdopt = 13,       // body: AdoptBody; a file that was there before gets its id
 };
 
+// arg2 of a record of names or attributes (kSetAttr to kRename): its caller waits until it is
+// applied, and gets the error of a change that the file system refuses. Without it the caller has its
+// success already, so recovery never leaves the record out.
+inline constexpr uint64_t kAwaited = 1;
+
 inline constexpr uint32_t kRecordMagic = 0x31524C53;  // "SLR1"
 inline constexpr uint16_t kRecordVersion = 1;
 inline constexpr size_t kRecordHeaderBytes = 112;

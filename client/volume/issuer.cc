@@ -127,6 +127,7 @@ absl::StatusOr<FileId> Issuer::NewId() {
 absl::StatusOr<RecordRef> Issuer::Issue(RecordDraft draft) {
   // The locks held here (`stream`, `names`) are none that Apply takes, so a full window opens
   // again.
+  if (draft.result != nullptr && !IsDataOp(draft.op)) draft.arg2 = kAwaited;
   const uint64_t charge = SpaceCharge(draft.op, draft.body.size());
   space_.Issued(charge);
   absl::StatusOr<RecordRef> record = stream_->Issue(std::move(draft));

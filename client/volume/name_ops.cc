@@ -19,12 +19,6 @@
 #include "storage/posix_acl.h"
 
 namespace salius {
-namespace {
-
-// File systems limit the links of a file, some of them to a hundred in one directory.
-constexpr nlink_t kManyLinks = 100;
-
-}  // namespace
 
 NameLocks::NameLocks(std::vector<Node*> dirs) : dirs_(std::move(dirs)) {
   std::sort(dirs_.begin(), dirs_.end(), std::less<>());
@@ -309,11 +303,9 @@ absl::StatusOr<Entry> NameOps::Link(Node& node, Node& parent, std::string_view n
     draft.file_id = node.id.load();
     draft.body = body.Encode();
     NameChange change(pending_);
-    SALIUS_ASSIGN_OR_RETURN(const nlink_t links, LinksOf(node));
     change.AddDir(parent, 0);
     change.AddObject(node, 1);
-    SALIUS_ASSIGN_OR_RETURN(const bool early,
-                            BeginEarly({&parent}, /*possible=*/links < kManyLinks, change));
+    SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({&parent}, /*possible=*/true, change));
     SALIUS_RETURN_IF_ERROR(
         Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
           change.Bind(header, parent, body.name, node);

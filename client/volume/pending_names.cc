@@ -9,6 +9,11 @@
 namespace salius {
 namespace {
 
+// File systems limit the links of a file, some of them to a hundred in one directory.
+constexpr nlink_t kManyLinks = 100;
+// They limit the directories in one: ext2 to 32,000, and an ext4 that was an ext3 to 65,000.
+constexpr nlink_t kManyDirectories = 30'000;
+
 Bindings::Object ObjectOf(const Node& node) { return {node.generation, node.ino, node.type}; }
 
 }  // namespace
@@ -155,8 +160,9 @@ absl::StatusOr<bool> NameChange::BeginEarly() {
     if (can) {
       ++counted;
       begun = pending_.predictions_.Begin(node);
+      can = begun.ok() && HasRoom(touched);
     }
-    if (!can || !begun.ok()) {
+    if (!can) {
       TakeBack(counted);
       if (!begun.ok()) return begun;
       return false;
@@ -164,6 +170,13 @@ absl::StatusOr<bool> NameChange::BeginEarly() {
   }
   counted_ = true;
   return true;
+}
+
+bool NameChange::HasRoom(const Touched& touched) {
+  if (touched.links <= 0) return true;
+  absl::MutexLock state(&touched.node->state);
+  const nlink_t links = touched.node->seen_records().prediction->attributes().st_nlink;
+  return links < (touched.node->is_dir() ? kManyDirectories : kManyLinks);
 }
 
 // Some file systems do not count the names of directories: each has one link.

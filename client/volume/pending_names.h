@@ -123,7 +123,8 @@ class NameChange {
   void SetRemoved(Node& node) { removed_ = &node; }
 
   // Counts the operation on its nodes: its record will not be waited for. Returns false, without
-  // effect, when a node's attributes cannot be predicted, so that the record must be waited for.
+  // effect, when the record must be waited for: a node's attributes cannot be predicted, or it may
+  // have too many links.
   absl::StatusOr<bool> BeginEarly();
   // Enter what the issued record does to names (Bindings), once, after BeginEarly.
   void Bind(const RecordHeader& header, const Node& dir, std::string_view name, const Node& object);
@@ -144,6 +145,8 @@ class NameChange {
 
   void Issued(const RecordHeader& header, absl::FunctionRef<void(Bindings&)> enter);
   void TakeBack(size_t counted);
+  // Returns whether every file system permits the change of the node's link count.
+  static bool HasRoom(const Touched& touched);
   static nlink_t LinksAfter(const Touched& touched, nlink_t links);
 
   PendingNames& pending_;

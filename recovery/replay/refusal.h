@@ -1,10 +1,13 @@
 // Changes that the file system refuses for good.
 //
-// A session that logs a change which may be refused holds the lock of its object until it knows the
+// A session that waits for the result of a change holds the lock of its object until it knows the
 // outcome; for a name, the locks of its directories. After a refusal it holds the lock until the
 // cancel is durable; only then does the caller get the error. So a refused change without a cancel
 // is the last one of its object or directories, and no caller can have received success for it.
 // Recovery may leave it out (ReplayResult::LeaveOut), and begins again without it.
+//
+// A record says whether its caller waits (kAwaited). Where it does not, the caller has its success
+// already: such a record is never left out, and its refusal ends the recovery (ReplayRecords).
 //
 // It does so only for refusals that are permanent (too many links, no room among an inode's
 // attributes). An obstacle that a user may remove (chattr +i, a quota, a full disk) stops recovery,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "recovery/replay/replay_data.h"
 #include "recovery/replay/replay_names.h"
 #include "recovery/replay/replay_room.h"
+#include "storage/apply.h"
 #include "storage/fs_calls.h"
 #include "storage/volume_config.h"
 
@@ -105,6 +107,17 @@ void FindPaths(const ReplayContext& context, const ReplayPlan& plan, const Objec
   }
 }
 
+// Returns whether a caller waited for the result of record `seq`. Without that it has its success.
+bool HasAwaited(absl::Span<const RecordView* const> records, Seq seq) {
+  const auto record = std::lower_bound(
+      records.begin(), records.end(), seq,
+      [](const RecordView* at, Seq wanted) { return at->seq() < wanted; });
+  SALIUS_CHECK(record != records.end() && (*record)->seq() == seq);
+  // No allocation that may be refused returns early.
+  const RecordHeader& header = (*record)->header;
+  return IsDataOp(header.op) || header.arg2 == kAwaited;
+}
+
 }  // namespace
 
 absl::Status WithSpace(const ReplayContext& context, const std::function<absl::Status()>& work) {
@@ -191,7 +204,8 @@ absl::StatusOr<ReplayPlan> ReplayRecords(
     SALIUS_ASSIGN_OR_RETURN(ReplayPlan plan, PlanReplay(records, left_out));
     const ReplayResult result = attempt(plan);
     // R60
-    if (result.kind() != ReplayResult::Kind::kLeaveOut || !left_out.insert(result.seq()).second) {
+    if (result.kind() != ReplayResult::Kind::kLeaveOut || !HasAwaited(records, result.seq()) ||
+        !left_out.insert(result.seq()).second) {
       SALIUS_RETURN_IF_ERROR(result.status());
       return plan;
     }

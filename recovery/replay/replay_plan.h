@@ -109,7 +109,8 @@ struct ReplayPlan {
   FileId max_file_id = 0;
   uint64_t last_timestamp_ns = 0;
 
-  // Whether no caller can have received success for the object's creation (recovery/replay/refusal.h).
+  // Whether no caller that waited can have received success for the object's creation
+  // (recovery/replay/refusal.h).
   bool MayLeaveOutCreate(const ObjectPlan& object) const;
 };
 

@@ -65,6 +65,15 @@ TEST_F(ReplayRecordsTest, RefusedRecordsAreLeftOutAndReported) {
   EXPECT_EQ(report_.files_changed, 1u) << "each change counts once";
 }
 
+TEST_F(ReplayRecordsTest, RefusedRecordWhoseCallerDidNotWaitIsAnError) {
+  stamper_.awaited = false;
+  stamper_.Chmod(52, 0600);
+  set_ = SetOf(stamper_.all());
+  EXPECT_TRUE(absl::IsInvalidArgument(Replay({2, 4}).status()));
+  EXPECT_EQ(attempts_, 2);
+  EXPECT_EQ(report_.refused, std::vector<std::string>{"record 2: refused"});
+}
+
 TEST_F(ReplayRecordsTest, ErrorEndsTheLoop) {
   const auto plan =
       ReplayRecords(PointersTo(set_), &report_, [&](const ReplayPlan&) -> ReplayResult {

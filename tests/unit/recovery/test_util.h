@@ -39,6 +39,8 @@ class Stamper {
  public:
   explicit Stamper(Epoch epoch, VolumeId volume = TestVolume()) : epoch_(epoch), volume_(volume) {}
 
+  // Whether the callers of the following changes of names and attributes wait for their results.
+  bool awaited = true;
   // Marks that the following records carry.
   Seq durable = 0;
   Seq checkpoint = 0;
@@ -60,7 +62,8 @@ class Stamper {
     header.file_id = id;
     header.arg0 = arg0;
     header.arg1 = arg1;
-    header.arg2 = arg2;
+    const bool name_or_attribute = op >= Op::kSetAttr && op <= Op::kRename;
+    header.arg2 = name_or_attribute && awaited ? kAwaited : arg2;
     all_.push_back(EncodeRecord(header, body));
     return all_.back();
   }

@@ -169,6 +169,28 @@ TEST_F(EarlyNamesTest, LinkCountsArePredicted) {
   EXPECT_EQ(Stat(root()).st_nlink, top);
 }
 
+// A file system may refuse the directory for its number (EMLINK).
+TEST_F(EarlyNamesTest, DirectoryAmongManyWaits) {
+  const auto waits = [&](const absl::Status& done) {
+    SALIUS_CHECK_OK(done);
+    absl::MutexLock lock(&fake().mu);
+    return fake().applied == fake().records.size();
+  };
+  for (const char* name : {"many", "d", "e"}) MakeBackingDir(name);
+  MakeBackingFile("f");
+  for (int i = 2; i < 29'999; ++i) MakeBackingDir("many/" + std::to_string(i));
+  Node& many = Find("many");
+  NameOps& names = volume->names();
+  EXPECT_FALSE(waits(names.MakeDir(many, "last", 0755, caller).status()));
+  EXPECT_TRUE(waits(names.MakeDir(many, "more", 0755, caller).status()));
+  EXPECT_TRUE(waits(names.Rename(root(), "d", many, "d", 0)));
+  EXPECT_FALSE(waits(names.Rename(root(), "f", many, "f", 0)));
+  EXPECT_TRUE(waits(names.Rename(root(), "e", many, "f", RENAME_EXCHANGE)));
+  EXPECT_FALSE(waits(names.Rename(many, "d", many, "g", 0)));
+  EXPECT_FALSE(waits(names.Rename(many, "g", root(), "g", 0)));
+  EXPECT_EQ(Stat(many).st_nlink, 30'002u);
+}
+
 TEST_F(EarlyNamesTest, EmptinessIsThatOfTheMergedDirectory) {
   Node& d = Dir(root(), "d");
   Make(d, "f");
