@@ -236,15 +236,17 @@ absl::Status NameChange::NoteApplied(Seq seq) {
       absl::MutexLock state(&node.state);
       if (node.seen_records().prediction == nullptr) continue;
     }
-    // The locks that the caller holds keep other changes of names off.
+    // The locks that the caller holds keep other changes of the link count off, where it changes. A
+    // directory that is only moved may get further subdirectories meanwhile.
     SALIUS_ASSIGN_OR_RETURN(const struct stat st, pending_.backing_.Stat(node.path_fd.get()));
     absl::MutexLock state(&node.state);
     Prediction* const prediction = node.records().prediction.get();
     if (prediction == nullptr) continue;
+    const nlink_t links = touched.links == 0 ? prediction->attributes().st_nlink : st.st_nlink;
     if (touched.dir) {
-      prediction->ChangeNames(seq, st.st_nlink, st.st_mtim);
+      prediction->ChangeNames(seq, links, st.st_mtim);
     } else {
-      prediction->SetLinks(seq, st.st_nlink, st.st_ctim);
+      prediction->SetLinks(seq, links, st.st_ctim);
     }
   }
   return absl::OkStatus();

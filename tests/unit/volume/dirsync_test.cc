@@ -117,6 +117,27 @@ TEST_F(DirsyncTest, OperationThatWaitsTakesEarlierNamesAlong) {
   EXPECT_TRUE(IsThere("early"));
 }
 
+TEST_F(DirsyncTest, DirectoryThatIsMovedWhileItGetsASubdirectoryCountsIt) {
+  if (IsSkipped()) return;
+  MakeBackingDir("d");
+  MakeBackingDir("d/moved");
+  Node& d = Find("d");
+  Node& moved = Find(d, "moved");
+  SetDirsync("d", true);
+  FakeStream& fake = FakeOf(volume->stream());
+  int made = -1;
+  fake.on_wait_durable = [&](Seq) {
+    if (made == -1) made = Errno(volume->names().MakeDir(moved, "sub", 0755, caller));
+  };
+  ASSERT_EQ(Errno(volume->names().Rename(d, "moved", d, "to", 0)), 0);
+  fake.on_wait_durable = nullptr;
+  ASSERT_EQ(made, 0);
+  EXPECT_FALSE(IsLastApplied());
+  const nlink_t links = Stat(moved).st_nlink;
+  ASSERT_EQ(Errno(fake.WaitApplied(fake.Issued().back()->seq())), 0);
+  EXPECT_EQ(Stat(moved).st_nlink, links);
+}
+
 TEST_F(DirsyncTest, LinkToAFileWithManyNamesWaitsAndIsCounted) {
   if (IsSkipped()) return;
   MakeBackingFile("f");
