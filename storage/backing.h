@@ -103,6 +103,7 @@ class Backing : public Files {
   virtual bool IsShared(int fd, uint64_t at) = 0;
   virtual uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) = 0;
   virtual std::optional<fs::QuotaUse> QuotaOf(int fd, fs::QuotaType type, uint32_t id) = 0;
+  virtual bool QuotaBindsRoot(int fd) = 0;
 
   // ---- Names
   virtual absl::Status MkdirAt(int dirfd, const std::string& name, mode_t mode) = 0;

@@ -29,6 +29,11 @@ bool CopiesOnWrite(int fd) {
   return fstatfs(fd, &kind) != 0 || kind.f_type == BTRFS_SUPER_MAGIC;
 }
 
+bool QuotaBindsRoot(int fd) {
+  struct statfs kind;
+  return fstatfs(fd, &kind) != 0 || kind.f_type == XFS_SUPER_MAGIC;
+}
+
 bool MayTakeBlocksBack(int fd) {
   struct statfs kind;
   if (fstatfs(fd, &kind) != 0 || kind.f_type != XFS_SUPER_MAGIC) return false;

@@ -37,5 +37,8 @@ struct QuotaUse {
 };
 enum class QuotaType { kUser, kGroup };
 std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id);
+// Returns whether the file system of `fd` (XFS) keeps root's changes of others' files within the
+// limits of their owners too; true where it does not say.
+bool QuotaBindsRoot(int fd);
 
 }  // namespace salius::fs

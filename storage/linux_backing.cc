@@ -141,6 +141,7 @@ class Linux final : public Backing {
   std::optional<QuotaUse> QuotaOf(int fd, QuotaType type, uint32_t id) override {
     return fs::QuotaOf(fd, type, id);
   }
+  bool QuotaBindsRoot(int fd) override { return fs::QuotaBindsRoot(fd); }
 
   absl::Status MkdirAt(int dirfd, const string& name, mode_t mode) override {
     return salius::MkdirAt(dirfd, name, mode);

@@ -11,6 +11,11 @@ namespace {
 // The most owners whose figures are kept; beyond it figures that were not asked for are dropped.
 constexpr size_t kMostOwners = 4096;
 
+// The distance from a limit that is far: XFS reserves some hundred KiB for a change at most.
+constexpr uint64_t kFarBytes = uint64_t{1} << 20;
+// What a change of a name or an attribute may need, besides what XFS gives back.
+constexpr uint64_t kChangeBytes = 4096;
+
 int64_t MonotonicMillis() { return SystemClock().MonotonicNanos() / 1'000'000; }
 
 bool Within(uint64_t used, uint64_t more, uint64_t hard, uint64_t soft, bool grace_over) {
@@ -138,6 +143,28 @@ bool QuotaGuard::OwnerHasBytes(const Owner& owner, uint64_t bytes) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   claim();
   return true;
+}
+
+bool QuotaGuard::OwnerIsFar(const Owner& owner) const {
+  for (const bool look : {false, true}) {
+    if (look) LookAt(owner);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Figures& figures = owners_[owner];
+    const bool fresh = figures.done > 0 && MonotonicMillis() - figures.looked_ms <= kFreshMs;
+    if (!fresh) continue;
+    if (!figures.use || PlainlyWithin(*figures.use, figures.beside + kFarBytes)) {
+      figures.beside += kChangeBytes;
+      figures.next_beside += kChangeBytes;
+      return true;
+    }
+  }
+  return false;
+}
+
+// No exemption for root here: its files may have a group with a limit.
+bool QuotaGuard::IsFar(uid_t uid, gid_t gid) const {
+  return (uid == 0 || !user_.load() || OwnerIsFar({fs::QuotaType::kUser, uid})) &&
+         (gid == 0 || !group_.load() || OwnerIsFar({fs::QuotaType::kGroup, gid}));
 }
 
 bool QuotaGuard::HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const {

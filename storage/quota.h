@@ -1,5 +1,7 @@
-// Disk quotas of file owners. The volume applies records as root, whom the kernel lets past every
-// limit, so the owner's limits are checked here, before a record is stamped.
+// Disk quotas of file owners. The volume applies records as root, whom most file systems let past
+// every limit, so the owner's limits are checked here, before a record is stamped. XFS keeps root
+// within them too: there a change that may need a block is refused when it is applied
+// (Backing::QuotaBindsRoot), so near a limit its caller waits.
 //
 // User and group quotas; project quotas are not looked at. Root's own files are exempt, as in the
 // kernel.
@@ -64,6 +66,9 @@ class QuotaGuard {
   // Returns whether files of (uid, gid) may take `bytes` more, or one more inode.
   bool HasBytes(uid_t uid, gid_t gid, uint64_t bytes) const;
   bool HasInode(uid_t uid, gid_t gid) const;
+  // Returns whether files of (uid, gid) are so far below the limits that a change of a name or an
+  // attribute needs no look at them. Counts a block for it. False when the looks do not end in time.
+  bool IsFar(uid_t uid, gid_t gid) const;
   // Returns whether the group may take over a file of `bytes`.
   bool GroupHas(gid_t gid, uint64_t bytes) const;
 
@@ -80,6 +85,7 @@ class QuotaGuard {
   };
 
   bool OwnerHasBytes(const Owner& owner, uint64_t bytes) const;
+  bool OwnerIsFar(const Owner& owner) const;
   // Returns the figures after a new look, or the last ones.
   Figures LookAt(const Owner& owner) const;
   void Queue(const Owner& owner, Figures& figures) const;  // mutex_ is held

@@ -48,6 +48,7 @@ SpaceGuard::SpaceGuard(Backing& backing, int root_fd, std::function<absl::Status
     : backing_(backing),
       root_fd_(root_fd),
       margin_(backing.CopiesOnWrite(root_fd) ? kCowMargin : 0),
+      quota_binds_root_(backing.QuotaBindsRoot(root_fd)),
       drain_(std::move(drain)),
       quota_(std::move(quota), [this] { return unapplied_.load(); }) {}
 
@@ -170,7 +171,8 @@ absl::StatusOr<SpaceGuard::Hold> SpaceGuard::Claim(int fd, uint64_t offset, uint
 absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offset,
                                     uint64_t length) {
   if (!quota_.on()) return absl::OkStatus();
-  if (quota_.HasBytes(uid, gid, length)) return absl::OkStatus();
+  // Small writes count as the blocks that they may take.
+  if (quota_.HasBytes(uid, gid, SpaceCharge(Op::kWrite, length))) return absl::OkStatus();
   // An overwrite needs nothing, and does not wait for the disk.
   if (backing_.UnallocatedBytes(fd, offset, length) == 0) return absl::OkStatus();
   // Near the limit: let the quota see unapplied bytes, then count exactly.

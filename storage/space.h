@@ -106,6 +106,13 @@ class SpaceGuard {
   // Returns whether there is far more room than all unapplied records need, so that a name can be
   // entered in any directory.
   bool HasPlenty() { return BudgetHas(0); }
+  // Returns whether a change of a name or an attribute may be refused for the quota of an owner,
+  // although the daemon is root.
+  bool quota_binds_root() const { return quota_binds_root_ && quota_.on(); }
+  // Returns whether the owner is far from the limits, so that no such change is refused. Counts it.
+  bool IsFarFromQuota(uid_t uid, gid_t gid) {
+    return !quota_binds_root() || quota_.IsFar(uid, gid);
+  }
   // Returns false when Reserve and Allocate do not look at the owner.
   bool needs_owner() const { return quota_.on(); }
 
@@ -140,6 +147,7 @@ class SpaceGuard {
   Backing& backing_;
   const int root_fd_;
   const uint64_t margin_;  // bytes that no write gets
+  const bool quota_binds_root_;
   const std::function<absl::Status()> drain_;
   std::function<absl::Status()> reclaim_;  // may be empty
   std::atomic<uint64_t> unapplied_{0};

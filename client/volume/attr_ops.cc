@@ -144,8 +144,12 @@ absl::StatusOr<std::optional<timespec>> AttrOps::BirthTime(Node& node) {
   return backing_.BirthTimeOf(node.path_fd.get());
 }
 
-bool AttrOps::ReturnsEarly(Node& node) {
+absl::StatusOr<bool> AttrOps::ReturnsEarly(Node& node) {
   if (!predictions_.on() || !space_.HasPlenty()) return false;
+  if (space_.quota_binds_root()) {
+    SALIUS_ASSIGN_OR_RETURN(const struct stat st, FactsOf(node));
+    if (!space_.IsFarFromQuota(st.st_uid, st.st_gid)) return false;
+  }
   absl::MutexLock lock(&node.state);
   return Predictions::CanBegin(node);
 }
@@ -175,7 +179,8 @@ absl::Status AttrOps::SetAttributes(Node& node, const AttrBody& body) {
   RecordDraft draft;
   draft.op = Op::kSetAttr;
   draft.body = body.Encode();
-  const bool early = ReturnsEarly(node) && KeepsTimes(body);
+  SALIUS_ASSIGN_OR_RETURN(bool early, ReturnsEarly(node));
+  early = early && KeepsTimes(body);
   std::string acl;
   if (early && (body.mask & kAttrMode) != 0) {
     // Not the disk's alone: a pending one may be applied before this enters the prediction.
@@ -267,7 +272,7 @@ absl::Status AttrOps::SetXattr(Node& node, const std::string& name, std::string_
   if (old != 0 && old != ENODATA) return ErrnoStatus(old, "setxattr");
   if (old == 0 && (flags & XATTR_CREATE) != 0) return ErrnoStatus(EEXIST, "setxattr");
   if (old != 0 && (flags & XATTR_REPLACE) != 0) return ErrnoStatus(ENODATA, "setxattr");
-  bool early = ReturnsEarly(node);
+  SALIUS_ASSIGN_OR_RETURN(bool early, ReturnsEarly(node));
   if (early) {
     SALIUS_ASSIGN_OR_RETURN(early, XattrFits(node, name, value));
   }
@@ -303,7 +308,8 @@ absl::Status AttrOps::RemoveXattr(Node& node, const std::string& name) {
   RecordDraft draft;
   draft.op = Op::kRemoveXattr;
   draft.body = XattrBody{name, ""}.Encode();
-  const bool early = ReturnsEarly(node) && IsCheckedXattr(name);
+  SALIUS_ASSIGN_OR_RETURN(bool early, ReturnsEarly(node));
+  early = early && IsCheckedXattr(name);
   return Change(node, std::move(draft), early,
                 [&](Prediction& prediction, Seq seq, const timespec& now) {
                   prediction.RemoveXattr(seq, name, now);

@@ -97,7 +97,7 @@ class AttrOps {
   // Returns an extended attribute, with the disk's errors.
   absl::StatusOr<std::string> Xattr(Node& node, const std::string& name);
   // Returns whether a change of the node's attributes returns before it is applied.
-  bool ReturnsEarly(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
+  absl::StatusOr<bool> ReturnsEarly(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Returns whether the disk has room for the extended attribute beside the node's others.
   absl::StatusOr<bool> XattrFits(Node& node, const std::string& name, std::string_view value);
   // Issues an attribute record. If `early`, `enter` puts it into the node's prediction; otherwise

@@ -1,5 +1,7 @@
 #include "client/volume/name_waits.h"
 
+#include <sys/stat.h>
+
 #include <cstdint>
 
 #include "absl/status/statusor.h"
@@ -56,7 +58,24 @@ std::optional<NameWaits::Reason> NameWaits::WhyDirWaits(Node& dir) {
     dir.plain.store(known);
   }
   if (known == Node::kNotPlain) return kDirectory;
+  if (!IsFarFromQuota(dir)) return kSpace;
   return std::nullopt;
+}
+
+bool NameWaits::IsFarFromQuota(Node& dir) {
+  if (!space_.quota_binds_root()) return true;
+  std::optional<struct stat> owner;
+  {
+    absl::MutexLock lock(&dir.state);
+    const NodeChanges::Records& records = dir.seen_records();
+    if (records.prediction != nullptr) owner = records.prediction->attributes();
+  }
+  if (!owner.has_value()) {
+    const absl::StatusOr<struct stat> st = backing_.Stat(dir.path_fd.get());
+    if (!st.ok()) return false;
+    owner = *st;
+  }
+  return space_.IsFarFromQuota(owner->st_uid, owner->st_gid);
 }
 
 }  // namespace salius

@@ -4,7 +4,7 @@
 // - the mount, or one of its directories, is synchronous (dirsync; `chattr +D` or `+S`);
 // - the disk may refuse the name although all checks pass, or refuses the operation itself;
 // - the overlay of names that are not applied (PendingNames) has reached its bounds;
-// - the disk is nearly full.
+// - the disk is nearly full, or on XFS the quota of a directory's owner.
 //
 // Threads: any; the callers hold the `names` of the directories.
 #pragma once
@@ -45,6 +45,8 @@ class NameWaits {
   std::optional<Reason> WhyWait(std::initializer_list<Node*> dirs, bool possible);
   // Returns why the names of one directory wait.
   std::optional<Reason> WhyDirWaits(Node& dir);
+  // Returns false when a name in the directory may be refused for the quota of its owner.
+  bool IsFarFromQuota(Node& dir);
 
   Backing& backing_;
   PendingNames& pending_;

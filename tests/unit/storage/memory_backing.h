@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -129,6 +130,8 @@ class MemoryBacking final : public Backing {
   size_t open() const;
   // Switches quotas of the type on, and sets the limits of one owner in it.
   void SetQuota(fs::QuotaType type, uint32_t id, const fs::QuotaUse& limits);
+  // Says from now on that quotas bind root too, as on XFS. They stay figures.
+  void BindRootByQuota() { quota_binds_root_ = true; }
   // Sets the marks of chattr(1).
   void SetMarks(int fd, const fs::ChangeMarks& marks);
   // Makes a directory synchronous, or no longer (`chattr +D`).
@@ -191,6 +194,7 @@ class MemoryBacking final : public Backing {
   bool IsShared(int, uint64_t) override { return false; }
   uint64_t UnallocatedBytes(int fd, uint64_t offset, uint64_t length) override;
   std::optional<fs::QuotaUse> QuotaOf(int fd, fs::QuotaType type, uint32_t id) override;
+  bool QuotaBindsRoot(int) override { return quota_binds_root_; }
 
   absl::Status MkdirAt(int dirfd, const std::string& name, mode_t mode) override;
   absl::Status MakeNode(int dirfd, const std::string& name, mode_t mode, dev_t device) override;
@@ -317,6 +321,7 @@ class MemoryBacking final : public Backing {
   std::function<void()> before_times_;
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> quota_binds_root_{false};
   int root_ = -1;
 };
 
