@@ -106,8 +106,8 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
 }
 
 absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, bool possible,
-                                         NameChange& change) {
-  if (!waits_.ReturnsEarly(dirs, possible)) return false;
+                                         NameChange& change, bool adds) {
+  if (!waits_.ReturnsEarly(dirs, possible, adds)) return false;
   SALIUS_ASSIGN_OR_RETURN(const bool begun, change.BeginEarly());
   if (!begun) waits_.CountUnpredicted();
   return begun;
@@ -359,7 +359,8 @@ absl::Status NameOps::Remove(Node& parent, const std::string& name, Node& victim
   change.AddObject(victim, victim.is_dir() ? -2 : -1);
   if (only || victim.is_dir()) change.SetRemoved(victim);
   SALIUS_ASSIGN_OR_RETURN(const bool early,
-                          BeginEarly({&parent}, /*possible=*/!victim.seen_writing().bulk, change));
+                          BeginEarly({&parent}, /*possible=*/!victim.seen_writing().bulk, change,
+                                     /*adds=*/false));
   const absl::StatusOr<Seq> removed =
       Perform(std::move(draft), change, early,
               [&](const RecordHeader& header) { change.Remove(header, parent, name); });

@@ -105,9 +105,9 @@ class NameOps {
   absl::StatusOr<Entry> Create(Node& dir, std::string_view name, CreateBody body,
                                const Caller& caller);
   // Returns whether an operation in these directories returns before it is applied, which is
-  // counted then. `possible`: as of NameWaits::ReturnsEarly.
+  // counted then. `possible` and `adds`: as of NameWaits::ReturnsEarly.
   absl::StatusOr<bool> BeginEarly(std::initializer_list<Node*> dirs, bool possible,
-                                  NameChange& change);
+                                  NameChange& change, bool adds = true);
   // Stamps a name record. If `early` (BeginEarly), `enter` puts its effect into PendingNames;
   // otherwise the record is awaited. Returns its seq.
   absl::StatusOr<Seq> Perform(RecordDraft draft, NameChange& change, bool early,

@@ -34,17 +34,20 @@ class NameWaits {
   void SetDirsync(bool dirsync) { dirsync_.store(dirsync); }
 
   // Returns whether an operation on names of these directories returns before it is applied.
-  // `possible`: the operation itself permits it. Counts an operation that waits, by its reason.
-  bool ReturnsEarly(std::initializer_list<Node*> dirs, bool possible);
+  // `possible`: the operation itself permits it. `adds`: it makes a name in them. Counts an
+  // operation that waits, by its reason.
+  bool ReturnsEarly(std::initializer_list<Node*> dirs, bool possible, bool adds = true);
   // Counts an operation that waits after all, because its attributes cannot be predicted.
   void CountUnpredicted() { counters_[kOperation]->Increment(); }
 
  private:
   enum Reason : size_t { kDirsync, kOperation, kDirectory, kOverlay, kSpace, kReasons };
 
-  std::optional<Reason> WhyWait(std::initializer_list<Node*> dirs, bool possible);
+  std::optional<Reason> WhyWait(std::initializer_list<Node*> dirs, bool possible, bool adds);
   // Returns why the names of one directory wait.
-  std::optional<Reason> WhyDirWaits(Node& dir);
+  std::optional<Reason> WhyDirWaits(Node& dir, bool adds);
+  // Returns whether the directory's index surely has room for one name more, which was counted.
+  bool IndexHasRoom(Node& dir);
   // Returns false when a name in the directory may be refused for the quota of its owner.
   bool IsFarFromQuota(Node& dir);
 

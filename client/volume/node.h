@@ -100,6 +100,8 @@ struct NodeChanges {
   Writing writing;
   // Counts direct writes (bulk): a sync that began before a count cannot have covered that write.
   std::atomic<uint64_t> bulk_writes{0};
+  // How many names a directory's index surely takes before its size is looked up again.
+  std::atomic<int64_t> names_left{0};
 };
 
 class Node {
@@ -155,6 +157,7 @@ class Node {
     return seen().writing;
   }
   std::atomic<uint64_t>& bulk_writes() { return changes().bulk_writes; }
+  std::atomic<int64_t>& names_left() { return changes().names_left; }
   // Returns whether the file has the part for changes.
   bool was_changed() const { return changes_.load(std::memory_order_acquire) != nullptr; }
 

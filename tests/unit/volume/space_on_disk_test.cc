@@ -1,12 +1,14 @@
 // Space and quota on certain file systems.
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <string>
 
 #include "storage/backing.h"
 #include "storage/fs_calls.h"
 #include "storage/space.h"
+#include "tests/unit/volume/fake_stream.h"
 #include "tests/unit/volume/space_fixture.h"
 
 namespace salius {
@@ -37,6 +39,43 @@ TEST_F(SpaceOnDiskTest, FullBtrfsRefusesBeforeTheAck) {
   EXPECT_TRUE(volume->stream().Checkpoint().ok());
   volume->open_files().Release(db);
   volume->open_files().Release(fill);
+  Close();
+}
+
+// An ext4 has no room for a name where the index of the directory is full, however much is free.
+TEST_F(SpaceOnDiskTest, NameInADirectoryWhoseIndexIsFullIsRefusedBeforeTheAck) {
+  early = true;
+  fake_stream = true;
+  Make(256 * kMiB, "mkfs.ext4 -q -b 1024 -N 8192");
+  MakeBackingFile("f");
+  MakeBackingDir("d");
+  MakeBackingDir("small");
+  const std::string file = DiskPath("f");
+  const auto name = [](int i) {
+    std::string number = std::to_string(i);
+    return number + std::string(250 - number.size(), 'x');
+  };
+  int made = 0;
+  // Once the first range of hashes is full, others follow.
+  for (int refused = 0; refused < 500; ++made) {
+    if (link(file.c_str(), DiskPath("d/" + name(made)).c_str()) == 0) continue;
+    ASSERT_EQ(errno, ENOSPC);
+    ++refused;
+  }
+  Node& d = Find("d");
+  FakeStream& fake = FakeOf(volume->stream());
+  const auto waited = [&] { return fake.applied == fake.Issued().back()->seq(); };
+  EXPECT_EQ(Errno(volume->names().MakeDir(Find("small"), "early", 0755, caller)), 0);
+  EXPECT_FALSE(waited());
+  int error = 0;
+  for (int i = 0; i < 5000 && error == 0; ++i) {
+    error = Errno(volume->names().MakeNode(d, name(made + i), 0644, 0, caller));
+  }
+  ASSERT_EQ(error, ENOSPC);
+  EXPECT_TRUE(volume->stream().health().ok());
+  // To remove a name takes no room.
+  EXPECT_EQ(Errno(volume->names().Unlink(d, name(0))), 0);
+  EXPECT_FALSE(waited());
   Close();
 }
 
