@@ -183,9 +183,20 @@ absl::Status SpaceGuard::CheckQuota(int fd, uid_t uid, gid_t gid, uint64_t offse
   return ErrnoStatus(EDQUOT, "write");
 }
 
-absl::Status SpaceGuard::CheckInode(uid_t uid, gid_t gid) {
-  if (!quota_.on() || quota_.HasInode(uid, gid)) return absl::OkStatus();
-  return ErrnoStatus(EDQUOT, "create");
+absl::Status SpaceGuard::CheckNew(uid_t uid, gid_t gid, uint64_t bytes) {
+  if (!quota_.on()) return absl::OkStatus();
+  const auto has = [&] { return quota_.HasInode(uid, gid) && quota_.HasBytes(uid, gid, bytes); };
+  if (has()) return absl::OkStatus();
+  // A removal may have returned that the file system does not know yet.
+  SALIUS_RETURN_IF_ERROR(drain_());
+  if (has()) return absl::OkStatus();
+  if (reclaim_) SALIUS_RETURN_IF_ERROR(reclaim_());
+  return has() ? absl::OkStatus() : ErrnoStatus(EDQUOT, "create");
+}
+
+absl::Status SpaceGuard::FreeRemoved() {
+  SALIUS_RETURN_IF_ERROR(drain_());
+  return reclaim_ ? reclaim_() : absl::OkStatus();
 }
 
 absl::Status SpaceGuard::CheckGroup(gid_t gid, uint64_t bytes) {

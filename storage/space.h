@@ -98,8 +98,11 @@ class SpaceGuard {
                                absl::FunctionRef<absl::Status()> settle);
   // Does the same for fallocate: the blocks are allocated when it returns OK.
   absl::Status Allocate(int fd, uid_t uid, gid_t gid, uint64_t offset, uint64_t length);
-  // Returns EDQUOT when the owner may not have one more inode.
-  absl::Status CheckInode(uid_t uid, gid_t gid);
+  // Returns EDQUOT when the owner may not have one more inode with `bytes`, also after all unapplied
+  // records are applied and removed files are freed.
+  absl::Status CheckNew(uid_t uid, gid_t gid, uint64_t bytes);
+  // Applies all unapplied records, and has files freed that were removed.
+  absl::Status FreeRemoved();
   // Returns EDQUOT when the group may not take over a file of `bytes`.
   absl::Status CheckGroup(gid_t gid, uint64_t bytes);
 

@@ -19,6 +19,17 @@
 #include "storage/posix_acl.h"
 
 namespace salius {
+namespace {
+
+// Returns the bytes that a new object takes, besides its inode. A file system keeps a short target
+// in the inode; ext4 up to 59 bytes.
+uint64_t BlocksOfNew(const CreateBody& body) {
+  constexpr uint64_t kBlock = 4096;
+  constexpr size_t kShortTarget = 59;
+  return S_ISDIR(body.mode) || body.symlink_target.size() > kShortTarget ? kBlock : 0;
+}
+
+}  // namespace
 
 NameLocks::NameLocks(std::vector<Node*> dirs) : dirs_(std::move(dirs)) {
   std::sort(dirs_.begin(), dirs_.end(), std::less<>());
@@ -102,7 +113,7 @@ absl::Status NameOps::FillInherited(Node& parent, const Caller& caller, CreateBo
   body.uid = caller.uid;
   body.gid = inherited.gid;
   body.xattrs = std::move(inherited.xattrs);
-  return space_.CheckInode(body.uid, body.gid);
+  return space_.CheckNew(body.uid, body.gid, BlocksOfNew(body));
 }
 
 absl::StatusOr<bool> NameOps::BeginEarly(std::initializer_list<Node*> dirs, bool possible,
@@ -152,6 +163,11 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
   const auto make = [&]() -> absl::StatusOr<Seq> {
     NameChange change(pending_);  // ends before the node does
     absl::StatusOr<PinnedNode> made = MakeObjectOf(id, body);
+    if (StatusErrno(made.status()) == ENOSPC) {
+      // Files that were removed just now may still have the room.
+      SALIUS_RETURN_IF_ERROR(space_.FreeRemoved());
+      made = MakeObjectOf(id, body);
+    }
     issuer_.NoteDiskError(made.status());
     if (!made.ok()) return made.status();
     node = *std::move(made);

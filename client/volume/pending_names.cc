@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/check.h"
 
@@ -119,6 +121,16 @@ absl::Status PendingNames::NoteApplied(Seq seq) {
     freeing_.fetch_sub(freed);
   });
   return settled;
+}
+
+void PendingNames::AwaitFreed(int64_t timeout_ms) {
+  auto done = std::make_shared<absl::Notification>();  // the chore may come after the time-out
+  {
+    absl::MutexLock lock(&mu_);
+    if (chores_ == nullptr) return;
+    chores_->Do([done] { done->Notify(); });
+  }
+  done->WaitForNotificationWithTimeout(absl::Milliseconds(timeout_ms));
 }
 
 void PendingNames::EndChores() {

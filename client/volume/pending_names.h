@@ -74,6 +74,8 @@ class PendingNames {
 
   // Notes that the name record `seq` is applied, and all before it. An error is the disk's.
   absl::Status NoteApplied(Seq seq);
+  // Waits until the files are freed that applied records removed, for `timeout_ms` at most.
+  void AwaitFreed(int64_t timeout_ms);
   // Ends the thread that frees removed files; after that the caller of NoteApplied frees them.
   void EndChores();
 

@@ -22,6 +22,9 @@ namespace {
 // Descriptors that open files never get: for replicas, the control socket, and single calls.
 constexpr uint64_t kOtherFds = 1024;
 
+// How long a caller that needs room waits for removed files to be freed.
+constexpr int64_t kReclaimTimeoutMs = 10000;
+
 // Pages that are fetched at once. A hard disk orders up to 32 requests.
 constexpr size_t kMostWorkers = 32;
 
@@ -163,6 +166,8 @@ absl::Status Volume::Close() {
 absl::Status Volume::Reclaim() {
   SALIUS_RETURN_IF_ERROR(AsDataError(stream_->Checkpoint()));
   links_.DropCovered();
+  // The thread that frees removed files holds their nodes until it comes to them.
+  pending_.AwaitFreed(kReclaimTimeoutMs);
   table_.AwaitDeleted();
   return absl::OkStatus();
 }

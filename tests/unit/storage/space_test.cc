@@ -206,10 +206,34 @@ TEST_F(QuotaTest, SoftLimitCountsWhenItsGraceIsOver) {
   user = {};
   user.inodes_soft = 1;
   user.inodes_used = 5;
-  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), 0);
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), 0);
   user.inodes_grace_over = true;
-  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), EDQUOT);
-  EXPECT_EQ(Errno(guard->CheckInode(0, 1000)), 0);
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), EDQUOT);
+  EXPECT_EQ(Errno(guard->CheckNew(0, 1000, 0)), 0);
+}
+
+TEST_F(QuotaTest, NewObjectCountsWhatWasRemovedBefore) {
+  user.inodes_hard = 1;
+  user.inodes_used = 1;
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), EDQUOT);
+  EXPECT_EQ(drains, 1);
+  int reclaims = 0;
+  guard->set_reclaim([&] {
+    ++reclaims;
+    user.inodes_used = 0;
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), 0);
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), 0);
+  EXPECT_EQ(reclaims, 1);
+}
+
+TEST_F(QuotaTest, NewObjectWithABlockNeedsRoomForIt) {
+  user.bytes_hard = kMiB;
+  user.bytes_used = kMiB;
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), 0);
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 4096)), EDQUOT);
+  EXPECT_EQ(Errno(guard->CheckNew(0, 1000, 4096)), 0);
 }
 
 TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
@@ -222,7 +246,7 @@ TEST_F(QuotaTest, GroupQuotaCountsAsWell) {
   group->inodes_hard = 3;
   group->inodes_used = 3;
   group->bytes_hard = 4096;
-  EXPECT_EQ(Errno(guard->CheckInode(1000, 1000)), EDQUOT);
+  EXPECT_EQ(Errno(guard->CheckNew(1000, 1000, 0)), EDQUOT);
   EXPECT_EQ(Reserve(8192), EDQUOT);
 }
 

@@ -348,6 +348,36 @@ TEST_F(EarlyNamesTest, FilesThatAreRemovedFasterThanFreedHoldFewDescriptors) {
   disk->Notify();
 }
 
+TEST_F(EarlyNamesTest, InodeOfAFileThatWasRemovedJustNowIsUsedAgain) {
+  Close();
+  memory->SetQuota(fs::QuotaType::kUser, 1000, {.inodes_hard = 4});
+  Open();
+  for (int i = 0; i < 4; ++i) Make(root(), "f" + std::to_string(i));
+  const auto mkdir = [&](const std::string& name) {
+    return Errno(volume->names().MakeDir(root(), name, 0755, caller));
+  };
+  ASSERT_EQ(mkdir("d"), EDQUOT);
+  for (int i = 0; i < 4; ++i) {
+    const std::string number = std::to_string(i);
+    volume->names().Forget(Find("f" + number), 2);  // with that of its creation
+    ASSERT_EQ(Errno(volume->names().Unlink(root(), "f" + number)), 0);
+    EXPECT_EQ(mkdir("d" + number), 0);
+  }
+  EXPECT_EQ(mkdir("more"), EDQUOT);
+}
+
+// The file system itself has no inode left.
+TEST_F(EarlyNamesTest, ObjectThatFindsNoRoomIsMadeAfterRemovedOnesAreFreed) {
+  Make(root(), "f");
+  ASSERT_EQ(Errno(volume->names().Unlink(root(), "f")), 0);
+  memory->FailNth(MemoryBacking::Call::kMake, 1, ENOSPC);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "d", 0755, caller)), 0);
+  EXPECT_FALSE(IsThere("f"));
+  memory->FailNth(MemoryBacking::Call::kMake, 1, ENOSPC);
+  memory->FailNth(MemoryBacking::Call::kMake, 2, ENOSPC);
+  EXPECT_EQ(Errno(volume->names().MakeDir(root(), "e", 0755, caller)), ENOSPC);
+}
+
 // XFS refuses root's changes for the quota of the owner.
 TEST_F(EarlyNamesTest, OwnerNearTheQuotaThatBindsRootWaits) {
   Close();
