@@ -87,9 +87,11 @@ absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& 
 }
 
 template <typename Stat>
-absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, const Stat& stat) {
+absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, bool* provisional,
+                                                               const Stat& stat) {
   while (predictions_.on()) {
-    SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown, predictions_.Attributes(node));
+    SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> shown,
+                            predictions_.Attributes(node, provisional));
     if (shown.has_value()) return shown;
     if (!Issuer::IsApplied(node)) break;  // it is awaited
     const uint64_t applies = Predictions::AppliesOf(node);
@@ -101,7 +103,7 @@ absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, const 
 
 absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
   const auto stat = [&] { return links_.StatOf(node); };
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, provisional, stat));
   if (predicted.has_value()) return *predicted;
   return Attributes(node, issuer_.AwaitNodeBriefly(node), provisional, stat);
 }
@@ -120,7 +122,7 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
     }
     return links_.StatOf(node);
   };
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, stat));
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, provisional, stat));
   if (predicted.has_value()) {
     // A prediction says nothing about the name, which may have been removed since it was listed.
     if (!checked) SALIUS_RETURN_IF_ERROR(stat().status());

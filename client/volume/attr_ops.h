@@ -88,7 +88,8 @@ class AttrOps {
   // Returns GetAttr, or nothing when the attributes are not predicted. `stat` reads those of the
   // backing file.
   template <typename Stat>
-  absl::StatusOr<std::optional<struct stat>> Predicted(Node& node, const Stat& stat);
+  absl::StatusOr<std::optional<struct stat>> Predicted(Node& node, bool* provisional,
+                                                      const Stat& stat);
   // Returns the result of GetAttr without predictions. `current`: OK, or the reason why records may
   // be unapplied, as of Issuer::AwaitNodeBriefly.
   template <typename Stat>

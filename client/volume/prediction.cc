@@ -98,6 +98,15 @@ blkcnt_t BlocksAfter(const struct stat& before, const RecordHeader& header) {
   return std::max(before.st_blocks + more, BlocksOf(begin, end, block));
 }
 
+// Returns whether the number of blocks after a data record is a guess: the file has a hole, or blocks
+// behind its end, or may get them.
+bool IsUnsure(const struct stat& before, const RecordHeader& header) {
+  constexpr uint64_t kMetadata = 64 * 1024;  // more than the blocks of a file's own metadata
+  const uint64_t allocated = static_cast<uint64_t>(before.st_blocks) * 512;
+  const auto size = static_cast<uint64_t>(before.st_size);
+  return allocated < size || allocated > size + kMetadata || header.op == Op::kFallocate;
+}
+
 }  // namespace
 
 bool IsBefore(const timespec& a, const timespec& b) {
@@ -124,6 +133,7 @@ void Prediction::Data(const RecordHeader& header, const timespec& now) {
   SALIUS_CHECK(IsDataOp(header.op));
   NoteSeq(header.seq);
   if (header.op == Op::kWrite && header.body_bytes == 0) return;
+  blocks_unsure_ = blocks_unsure_ || IsUnsure(stat_, header);
   stat_.st_blocks = BlocksAfter(stat_, header);
   stat_.st_size = static_cast<off_t>(SizeAfter(static_cast<uint64_t>(stat_.st_size), header));
   capability_gone_ = header.seq;

@@ -74,6 +74,8 @@ class Prediction {
   // ---- answers
   // Returns the attributes. st_blocks is an estimate, above 0 as soon as a write is pending.
   const struct stat& attributes() const { return stat_; }
+  // Returns whether st_blocks may be wrong for good: blocks were allocated or freed within the file.
+  bool blocks_unsure() const { return blocks_unsure_; }
   // Returns the pending state of an extended attribute; nothing when the disk is right.
   std::optional<Xattr> FindXattr(const std::string& name) const;
   // Changes the names of the extended attributes on the disk to those that callers see.
@@ -105,6 +107,7 @@ class Prediction {
   void PutXattr(Seq seq, const std::string& name, std::optional<std::string> value);
 
   struct stat stat_;
+  bool blocks_unsure_ = false;
   Seq last_seq_ = 0;
   Seq applied_seq_ = 0;
   Clock mtime_;

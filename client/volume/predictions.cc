@@ -67,13 +67,19 @@ absl::Status Predictions::Begin(Node& node) {
   }
 }
 
-absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node) {
+absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node,
+                                                                        bool* unsure) {
+  if (unsure != nullptr) *unsure = false;
   if (!on_) return std::nullopt;
+  const auto shown = [&]() ABSL_SHARED_LOCKS_REQUIRED(node.state) {
+    if (unsure != nullptr) *unsure = node.seen_records().prediction->blocks_unsure();
+    return WithoutHiddenLink(node);
+  };
   bool begun = false;
   while (true) {
     {
       absl::MutexLock lock(&node.state);
-      if (node.seen_records().prediction != nullptr) return WithoutHiddenLink(node);
+      if (node.seen_records().prediction != nullptr) return shown();
       if (!HasPending(node.seen_records()) || !CanBegin(node) || begun) return std::nullopt;
       ++node.records().entering;
     }
@@ -84,8 +90,7 @@ absl::StatusOr<std::optional<struct stat>> Predictions::Attributes(Node& node) {
       --node.records().entering;
       applied = node.seen_records().applied_seq;
       if (status.ok()) {
-        const struct stat shown = WithoutHiddenLink(node);
-        if (HasPending(node.seen_records())) return shown;
+        if (HasPending(node.seen_records())) return shown();
       }
     }
     // All was applied meanwhile.

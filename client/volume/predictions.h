@@ -57,8 +57,9 @@ class Predictions {
 
   // ---- callers
   // Returns the attributes of a node with unapplied records. Nothing: the disk is to be asked, and
-  // where records are unapplied they are to be awaited before.
-  absl::StatusOr<std::optional<struct stat>> Attributes(Node& node);
+  // where records are unapplied they are to be awaited before. Sets `unsure`, unless it is null, to
+  // whether st_blocks may change when the records are applied.
+  absl::StatusOr<std::optional<struct stat>> Attributes(Node& node, bool* unsure = nullptr);
   // Returns whether the node's attributes can be predicted, under its `state`.
   static bool CanBegin(const Node& node) ABSL_SHARED_LOCKS_REQUIRED(node.state) {
     return !node.dropping_link && !node.orphan && !node.seen_records().direct;

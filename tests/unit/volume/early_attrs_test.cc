@@ -335,6 +335,28 @@ TEST_F(EarlyAttrsTest, WaitedChangeEntersThePredictionOfOthers) {
   ExpectNothingChangesWhenApplied(d);
 }
 
+TEST_F(EarlyAttrsTest, BlocksOfAFileWithHolesAreProvisionalUntilTheyAreApplied) {
+  Handle* const whole = Create("whole");
+  Handle* const sparse = Create("sparse");
+  Write(whole, 0, std::string(8192, 'w'));
+  struct stat want {};
+  want.st_size = 64 << 20;
+  ASSERT_EQ(Errno(volume->attrs().SetAttr(sparse->node, kSetSize, want)), 0);
+  for (uint64_t i = 0; i < 4; ++i) Write(sparse, i * kMiB, std::string(65536, 's'));
+  const auto provisional = [&](Node& node) {
+    bool may_change = false;
+    SALIUS_CHECK_OK(volume->attrs().GetAttr(node, &may_change));
+    return may_change;
+  };
+  EXPECT_FALSE(provisional(whole->node));
+  EXPECT_TRUE(provisional(sparse->node));
+  ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  EXPECT_FALSE(provisional(sparse->node));
+  EXPECT_EQ(Stat(sparse->node).st_blocks, 4 * 65536 / 512);
+  volume->open_files().Release(whole);
+  volume->open_files().Release(sparse);
+}
+
 TEST_F(EarlyAttrsTest, AttributesOfABulkFileAreThoseOfTheDisk) {
   Close();
   config.bulk_limit_bytes = 8192;
