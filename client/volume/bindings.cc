@@ -45,6 +45,14 @@ bool Bindings::Snapshot::Covers(std::string_view name) const {
          HasName(removed, name, [](const std::string& item) { return std::string_view(item); });
 }
 
+size_t Bindings::Snapshot::bytes() const {
+  size_t bytes = sizeof(Snapshot) + added.capacity() * sizeof(Added) +
+                 removed.capacity() * sizeof(std::string);
+  for (const Added& item : added) bytes += item.name.capacity();
+  for (const std::string& name : removed) bytes += name.capacity();
+  return bytes;
+}
+
 void Bindings::Bind(Seq seq, Place place, const Object& object) { Enter(seq, place, object); }
 
 void Bindings::Remove(Seq seq, Place place) { Enter(seq, place, std::nullopt); }

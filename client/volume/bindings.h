@@ -63,6 +63,8 @@ class Bindings {
     std::vector<std::string> removed;  // by name
     // Returns whether the disk's entry of this name is left out.
     bool Covers(std::string_view name) const;
+    // Returns the memory in bytes that it occupies, estimated.
+    size_t bytes() const;
   };
 
   Bindings() = default;

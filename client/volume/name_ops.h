@@ -96,8 +96,10 @@ class NameOps {
                        const std::function<bool(const DirEntry&)>& emit) const;
 
  private:
-  // Returns the names that were not applied when the listing began; an offset of 0 begins it.
-  std::shared_ptr<const Bindings::Snapshot> PendingAt(Handle& handle, uint64_t offset) const;
+  // Returns the names that were not applied when the listing began; an offset of 0 begins it. It
+  // waits for them, and returns none, when listings keep too many already.
+  absl::StatusOr<std::shared_ptr<const Bindings::Snapshot>> PendingAt(Handle& handle,
+                                                                      uint64_t offset) const;
   // Returns the object under a name, while its directory's `names` is held.
   absl::StatusOr<PinnedNode> ChildOf(Node& dir, const std::string& name);
   // Fills in mode, owner and ACLs of a new object.

@@ -54,7 +54,13 @@ std::shared_ptr<const Bindings::Snapshot> PendingNames::SnapshotOf(const Node& d
   if (IsEmptyNow()) return nullptr;
   absl::MutexLock lock(&mu_);
   if (!bindings_.Touches(dir.generation)) return nullptr;
-  return std::make_shared<const Bindings::Snapshot>(bindings_.SnapshotOf(dir.generation));
+  auto snapshot = std::make_unique<const Bindings::Snapshot>(bindings_.SnapshotOf(dir.generation));
+  const size_t bytes = snapshot->bytes();
+  listed_->fetch_add(bytes);
+  return {snapshot.release(), [bytes, listed = listed_](const Bindings::Snapshot* ended) {
+            delete ended;
+            listed->fetch_sub(bytes);
+          }};
 }
 
 absl::StatusOr<bool> PendingNames::IsEmpty(const Node& dir) {

@@ -43,6 +43,9 @@ class PendingNames {
   struct Bounds {
     size_t entries = 100'000;
     size_t bytes = size_t{32} << 20;  // of memory, estimated
+    // Bytes of the entries that listings keep. Beyond it a listing waits before it begins. Without a
+    // bound any program that opens directories could use up the memory.
+    size_t listed_bytes = size_t{64} << 20;
   };
   // The part of the nodes' descriptors that files may hold whose blocks another thread is to free:
   // they may be removed faster than that.
@@ -61,6 +64,8 @@ class PendingNames {
   PinnedNode ParentOf(const Node& dir);
   // Returns the entries of a directory for a listing that begins; null when it has none.
   std::shared_ptr<const Bindings::Snapshot> SnapshotOf(const Node& dir);
+  // Returns whether listings keep so many entries that another one must wait for the directory.
+  bool ListingsAreFull() const { return listed_->load() >= bounds_.listed_bytes; }
   // Returns whether a directory is empty. The caller holds its `names`.
   absl::StatusOr<bool> IsEmpty(const Node& dir);
   // Returns whether the bounds are reached.
@@ -98,6 +103,8 @@ class PendingNames {
   absl::Mutex mu_;
   Bindings bindings_ ABSL_GUARDED_BY(mu_);
   std::atomic<size_t> entries_{0};        // of `bindings_`
+  // Bytes of the snapshots that are kept, estimated. They may outlive this.
+  const std::shared_ptr<std::atomic<size_t>> listed_ = std::make_shared<std::atomic<size_t>>(0);
   Seq applied_ ABSL_GUARDED_BY(mu_) = 0;  // the last name record that was
   std::map<Seq, std::vector<PinnedNode>> held_ ABSL_GUARDED_BY(mu_);  // of each record
   // The nodes in `held_`, with the number of records that hold each.

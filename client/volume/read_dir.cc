@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -77,7 +78,8 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
                              const std::function<bool(const DirEntry&)>& emit) const {
   Node& node = handle.node;
   if (!node.is_dir()) return ErrnoStatus(ENOTDIR, "readdir");
-  const std::shared_ptr<const Bindings::Snapshot> pending = PendingAt(handle, offset);
+  SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const Bindings::Snapshot> pending,
+                          PendingAt(handle, offset));
   while (offset < kPendingOffsets) {
     SALIUS_ASSIGN_OR_RETURN(const std::shared_ptr<const DirBatch> batch,
                             BatchAt(backing_, handle, offset));
@@ -105,8 +107,13 @@ absl::Status NameOps::ReadDir(Handle& handle, uint64_t offset,
   return absl::OkStatus();
 }
 
-std::shared_ptr<const Bindings::Snapshot> NameOps::PendingAt(Handle& handle,
-                                                             uint64_t offset) const {
+absl::StatusOr<std::shared_ptr<const Bindings::Snapshot>> NameOps::PendingAt(
+    Handle& handle, uint64_t offset) const {
+  std::optional<NameLocks> locks;  // so that no name is added before the listing begins
+  if (offset == 0 && pending_.ListingsAreFull()) {
+    locks.emplace(std::vector<Node*>{&handle.node});
+    SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(handle.node));
+  }
   absl::MutexLock lock(&handle.dir_position);
   if (offset == 0) handle.dir_pending = pending_.SnapshotOf(handle.node);
   return handle.dir_pending;

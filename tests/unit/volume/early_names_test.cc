@@ -234,6 +234,28 @@ TEST_F(EarlyNamesTest, ListingThatWasBegunShowsEachNameOnce) {
   volume->open_files().Release(dir);
 }
 
+TEST_F(EarlyNamesTest, ListingWaitsWhereOthersKeepManyEntries) {
+  Close();
+  pending_names.listed_bytes = 1;
+  Open();
+  Make(root(), "a");
+  const auto all_applied = [&] {
+    absl::MutexLock lock(&fake().mu);
+    return fake().applied == fake().records.size();
+  };
+  Handle* const first = OpenDir(root());
+  uint64_t offset = 0;
+  EXPECT_EQ(List(first, &offset, 1), std::multiset<std::string>{"a"});
+  EXPECT_FALSE(all_applied());
+  Make(root(), "b");
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"a", "b"}));
+  EXPECT_TRUE(all_applied());
+  Make(root(), "c");
+  volume->open_files().Release(first);
+  EXPECT_EQ(ListAll(root()), (std::multiset<std::string>{"a", "b", "c"}));
+  EXPECT_FALSE(all_applied());
+}
+
 TEST_F(EarlyNamesTest, DirectoryIsNotMovedBelowItself) {
   Node& a = Dir(root(), "a");
   Node& b = Dir(root(), "b");
