@@ -121,6 +121,9 @@ class Backing : public Files {
   virtual absl::StatusOr<bool> IsPlainDir(int dirfd) = 0;
   // Returns whether changes of the directory's names are synchronous (`chattr +D` or `+S`).
   virtual absl::StatusOr<bool> IsSyncDir(int dirfd) = 0;
+  // Gives the directory `dirfd` the same marks as `from`, and takes none away. A file system does so
+  // when a directory is made in `from`, but not when one is moved there.
+  virtual absl::Status InheritSync(int from, int dirfd) = 0;
   // Returns entries from the position of `fd` on, which is then the last one's `next_offset`; empty
   // at the end. `fd` is open for reading.
   virtual absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) = 0;

@@ -266,6 +266,19 @@ absl::StatusOr<bool> IsSyncDir(int dirfd) {
   return (MarksOf(fd.get()) & (FS_SYNC_FL | FS_DIRSYNC_FL)) != 0;
 }
 
+absl::Status InheritSync(int from, int dirfd) {
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd parent, OpenAt(from, ".", O_RDONLY | O_DIRECTORY));
+  const int marks = MarksOf(parent.get()) & (FS_SYNC_FL | FS_DIRSYNC_FL);
+  if (marks == 0) return absl::OkStatus();
+  SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
+  int flags = 0;
+  if (ioctl(fd.get(), FS_IOC_GETFLAGS, &flags) != 0) return ErrnoStatus(errno, "FS_IOC_GETFLAGS");
+  if ((flags & marks) == marks) return absl::OkStatus();
+  flags |= marks;
+  if (ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) != 0) return ErrnoStatus(errno, "FS_IOC_SETFLAGS");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> IsPlainDir(int dirfd) {
   SALIUS_ASSIGN_OR_RETURN(const UniqueFd fd, OpenAt(dirfd, ".", O_RDONLY | O_DIRECTORY));
   if ((MarksOf(fd.get()) & (FS_CASEFOLD_FL | FS_ENCRYPT_FL)) != 0) return false;

@@ -90,6 +90,8 @@ absl::StatusOr<bool> IsPlainDir(int dirfd);
 // Returns whether changes of the directory's names are synchronous: `chattr +D` or `+S`. False
 // where the file system has no such marks.
 absl::StatusOr<bool> IsSyncDir(int dirfd);
+// Gives the directory the marks of `from` for synchronous names; see Backing::InheritSync.
+absl::Status InheritSync(int from, int dirfd);
 struct RawDirEntry {
   std::string name;
   uint64_t next_offset = 0;

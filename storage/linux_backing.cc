@@ -167,6 +167,7 @@ class Linux final : public Backing {
   absl::StatusOr<bool> IsEmptyDir(int dirfd) override { return fs::IsEmptyDir(dirfd); }
   absl::StatusOr<bool> IsPlainDir(int dirfd) override { return fs::IsPlainDir(dirfd); }
   absl::StatusOr<bool> IsSyncDir(int dirfd) override { return fs::IsSyncDir(dirfd); }
+  absl::Status InheritSync(int from, int dirfd) override { return fs::InheritSync(from, dirfd); }
   absl::StatusOr<std::vector<RawDirEntry>> ReadDirents(int fd) override {
     return fs::ReadDirents(fd);
   }

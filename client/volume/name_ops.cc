@@ -183,6 +183,11 @@ absl::StatusOr<PinnedNode> NameOps::MakeNew(Node* parent, CreateBody body) {
     }
     change.AddDir(*parent, S_ISDIR(body.mode) ? 1 : 0);
     SALIUS_ASSIGN_OR_RETURN(const bool early, BeginEarly({parent}, /*possible=*/true, change));
+    if (!early && S_ISDIR(body.mode)) {
+      // The object was not made in its directory. A directory that is marked waits.
+      SALIUS_RETURN_IF_ERROR(
+          backing_.InheritSync(parent->path_fd.get(), node->path_fd.get()));
+    }
     return Perform(std::move(draft), change, early, [&](const RecordHeader& header) {
       change.Bind(header, *parent, body.name, *node);
     });

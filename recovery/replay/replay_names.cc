@@ -327,6 +327,12 @@ class NameReplay {
     if (there.exists && there.id == target) return absl::OkStatus();
     if (IsDirectory(target)) {
       if (there.exists) SALIUS_RETURN_IF_ERROR(backing_.Unlink(dirfd, name, 0));
+      const auto object = plan_.objects.find(target);
+      if (object != plan_.objects.end() && object->second.create.has_value()) {
+        // It may have been made again, and lack what it had from its directory.
+        SALIUS_ASSIGN_OR_RETURN(const BackingFd made, OpenDirectory(target));
+        SALIUS_RETURN_IF_ERROR(backing_.InheritSync(dirfd, made.get()));
+      }
       SALIUS_RETURN_IF_ERROR(AttachDirectory(dirfd, name, target));
     } else {
       SALIUS_RETURN_IF_ERROR(MakeHiddenLink(target));

@@ -324,6 +324,15 @@ absl::StatusOr<bool> MemoryBacking::IsSyncDir(int dirfd) {
   return inode->dirsync;
 }
 
+absl::Status MemoryBacking::InheritSync(int from, int dirfd) {
+  absl::MutexLock lock(&mu_);
+  const Inode* const parent = FindInode(from);
+  Inode* const inode = FindInode(dirfd);
+  if (parent == nullptr || inode == nullptr) return Error(EBADF, "marks");
+  inode->dirsync = inode->dirsync || parent->dirsync;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> MemoryBacking::PathOf(int fd) {
   absl::MutexLock lock(&mu_);
   const Inode* inode = FindInode(fd);

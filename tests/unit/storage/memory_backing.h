@@ -208,6 +208,7 @@ class MemoryBacking final : public Backing {
   absl::StatusOr<bool> IsEmptyDir(int dirfd) override;
   absl::StatusOr<bool> IsPlainDir(int) override { return true; }
   absl::StatusOr<bool> IsSyncDir(int dirfd) override;
+  absl::Status InheritSync(int from, int dirfd) override;
   absl::StatusOr<std::vector<fs::RawDirEntry>> ReadDirents(int fd) override;
   absl::Status SeekDir(int fd, uint64_t offset) override;
 

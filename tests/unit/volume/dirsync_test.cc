@@ -91,6 +91,18 @@ TEST_F(DirsyncTest, EveryKindOfOperationWaits) {
   EXPECT_TRUE(IsLastApplied()) << "rmdir";
 }
 
+TEST_F(DirsyncTest, DirectoryInheritsTheMark) {
+  if (IsSkipped()) return;
+  MakeBackingDir("d");
+  Node& d = Find("d");
+  EXPECT_FALSE(Waits(d, "before"));
+  SetDirsync("d", true);
+  EXPECT_TRUE(Waits(d, "sub"));
+  EXPECT_TRUE(Waits(Find(d, "sub"), "below"));
+  EXPECT_TRUE(Waits(Find(Find(d, "sub"), "below"), "deeper"));
+  EXPECT_FALSE(Waits(Find(d, "before"), "other")) << "made before the mark";
+}
+
 TEST_F(DirsyncTest, OptionOfTheMountCountsForEveryDirectory) {
   if (IsSkipped()) return;
   Close();
