@@ -103,7 +103,8 @@ absl::StatusOr<std::optional<struct stat>> AttrOps::Predicted(Node& node, bool* 
 
 absl::StatusOr<struct stat> AttrOps::GetAttr(Node& node, bool* provisional) {
   const auto stat = [&] { return links_.StatOf(node); };
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, provisional, stat));
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted,
+                          Predicted(node, provisional, stat));
   if (predicted.has_value()) return *predicted;
   return Attributes(node, issuer_.AwaitNodeBriefly(node), provisional, stat);
 }
@@ -122,7 +123,8 @@ absl::StatusOr<struct stat> AttrOps::GetAttrAt(Node& node, const Node& dir, cons
     }
     return links_.StatOf(node);
   };
-  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted, Predicted(node, provisional, stat));
+  SALIUS_ASSIGN_OR_RETURN(const std::optional<struct stat> predicted,
+                          Predicted(node, provisional, stat));
   if (predicted.has_value()) {
     // A prediction says nothing about the name, which may have been removed since it was listed.
     if (!checked) SALIUS_RETURN_IF_ERROR(stat().status());
