@@ -136,6 +136,10 @@ void Lanes::AddWrites(absl::Span<const RecordRef> writes, bool put_off, Ready& r
     task->state = Task::State::kWaiting;
   }
   if (!put_off || (filled && PartialPages(*task).empty())) HurryTask(*task, ready);
+  if (!task->put_off) {
+    // The task may have been hurried before, when it did not wait for these.
+    for (Task* const conflict : conflicts) HurryTask(*conflict, ready);
+  }
   Settle(*task, ready);
 }
 
@@ -154,6 +158,10 @@ void Lanes::TakeOver(Task& barrier, FileId file, uint64_t size, Ready& ready) {
       put_off_.erase(task->number);
       put_off_bytes_ -= task->extents.bytes();
     }
+    // One that waits only for others of these must not begin when they leave.
+    task->state = Task::State::kBegun;
+  }
+  for (Task* const task : dropped) {
     barrier.records.insert(barrier.records.end(), task->records.begin(), task->records.end());
     Unlink(*task, ready);
   }
@@ -230,7 +238,7 @@ void Lanes::Hurry(Seq seq, Ready& ready) {
 
 void Lanes::HurryRange(FileId id, uint64_t offset, uint64_t length, Ready& ready) {
   const auto found = files_.find(id);
-  if (found == files_.end() || put_off_.empty()) return;
+  if (found == files_.end()) return;
   const Pages pages = PagesOf(offset, length);
   for (uint64_t page = pages.first; page < pages.end; ++page) {
     const auto last = found->second.last.find(page);

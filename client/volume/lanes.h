@@ -13,8 +13,8 @@
 // - A truncation takes over the writes of its file that have not begun and lie behind the new end:
 //   their pages need not be fetched. They count as applied when the truncation is. So does the
 //   removal of a file that cannot be read any more, with all its writes that have not begun.
-// - A task may be put off: it runs when a caller hurries it, when a barrier waits for it, or when
-//   its writes fill all their pages, so that nothing need be fetched.
+// - A task may be put off: it runs when a caller hurries it, when a task that is not put off waits for
+//   it, or when its writes fill all their pages, so that nothing need be fetched.
 //
 // The caller adds records in the order of their seqs.
 //
@@ -96,7 +96,7 @@ class Lanes {
   void Finish(Task& task, Ready& ready);
   // Begins what was put off and has a record up to `seq`, now and later.
   void Hurry(Seq seq, Ready& ready);
-  // Begins what was put off and touches the range.
+  // Begins what was put off, or would be, and touches the range.
   void HurryRange(FileId file, uint64_t offset, uint64_t length, Ready& ready);
   // Begins the tasks that were put off longest until at most `bytes` are put off.
   void Shrink(uint64_t bytes, Ready& ready);

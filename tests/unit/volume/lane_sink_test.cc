@@ -6,8 +6,13 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/volume/prediction.h"
 #include "client/volume/predictions.h"
 #include "common/metrics.h"
@@ -280,6 +285,41 @@ TEST_F(LaneSinkTest, TruncationElidesTheWritesBehindItsEnd) {
   EXPECT_EQ(Read(file, 0, 3 * kPage), OnDisk("f"));
   volume->open_files().Release(again);
   volume->open_files().Release(file);
+}
+
+TEST_F(LaneSinkTest, WriteThatWaitsForOneThatIsPutOffIsElidedWithIt) {
+  early = true;
+  MakeWith(FetchMode::kLazy);
+  for (const std::string name : {"truncated", "removed"}) {
+    SCOPED_TRACE(name);
+    Handle* const file = ColdFile(name);
+    Write(file, kPage + 10, "put off");
+    Write(file, 2 * kPage, std::string(kPage / 2, 'a'));
+    GiveAll();
+    EXPECT_EQ(queue_.waiting(), 0u);
+    Write(file, 2 * kPage + kPage / 2, std::string(kPage / 2, 'b'));  // the page is whole now
+    GiveAll();
+    EXPECT_EQ(queue_.waiting(), 1u);
+    Write(file, kPage, std::string(2 * kPage, 'n'));  // waits for both, and is not put off
+    GiveAll();
+    EXPECT_EQ(queue_.waiting(), 2u);
+    EXPECT_TRUE(queue_.Do());  // the second page
+    volume->open_files().Release(file);
+    if (name == "removed") {
+      SALIUS_CHECK_OK(volume->names().Unlink(root(), name));
+    } else {
+      SALIUS_CHECK_OK(volume->files().Truncate(Find(name), kPage));
+    }
+    GiveAll();
+    EXPECT_EQ(queue_.waiting(), 1u);  // the first page; then the truncation or removal
+    while (queue_.Do()) {
+    }
+    GiveAll();
+    EXPECT_EQ(fake().watermarks().applied, fake().watermarks().issued);
+    EXPECT_EQ(volume->patch_memory().used(), 0u);
+    EXPECT_EQ(IsThere(name) ? OnDisk(name) : "", name == "removed" ? "" : Old(kPage));
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+  }
 }
 
 TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
