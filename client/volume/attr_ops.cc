@@ -69,21 +69,29 @@ bool KeepsTimes(const AttrBody& body) {
 template <typename Stat>
 absl::StatusOr<struct stat> AttrOps::Attributes(Node& node, const absl::Status& current,
                                                 bool* provisional, const Stat& stat) {
-  SALIUS_ASSIGN_OR_RETURN(struct stat st, stat());
-  if (current.ok()) return st;
   const bool slow = absl::IsDeadlineExceeded(current);
-  if (provisional != nullptr) *provisional = slow;
-  absl::MutexLock lock(&node.state);
-  const NodeChanges::Records& records = node.seen_records();
-  if (records.unapplied_data == 0) return st;
-  st.st_size = static_cast<off_t>(records.size);
-  if (!slow || records.extents.empty()) return st;
-  const timespec written = RecordTime(records.data_time_ns);
-  if (std::pair(written.tv_sec, written.tv_nsec) >
-      std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
-    st.st_mtim = st.st_ctim = written;
+  while (true) {
+    const uint64_t applies = Predictions::AppliesOf(node);
+    SALIUS_ASSIGN_OR_RETURN(struct stat st, stat());
+    if (current.ok()) return st;
+    if (provisional != nullptr) *provisional = slow;
+    absl::MutexLock lock(&node.state);
+    const NodeChanges::Records& records = node.seen_records();
+    if (records.unapplied_data == 0) {
+      // The disk may have been asked before the last of the data was applied. The kernel would keep
+      // the size, and put the next append there.
+      if (records.applies != applies) continue;
+      return st;
+    }
+    st.st_size = static_cast<off_t>(records.size);
+    if (!slow || records.extents.empty()) return st;
+    const timespec written = RecordTime(records.data_time_ns);
+    if (std::pair(written.tv_sec, written.tv_nsec) >
+        std::pair(st.st_mtim.tv_sec, st.st_mtim.tv_nsec)) {
+      st.st_mtim = st.st_ctim = written;
+    }
+    return st;
   }
-  return st;
 }
 
 template <typename Stat>

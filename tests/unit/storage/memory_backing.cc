@@ -294,10 +294,15 @@ struct stat MemoryBacking::StatOf(const Inode& inode) const {
 absl::StatusOr<struct stat> MemoryBacking::Stat(int fd) { return StatAt(fd, ""); }
 
 absl::StatusOr<struct stat> MemoryBacking::StatAt(int dirfd, const std::string& name) {
-  absl::MutexLock lock(&mu_);
-  SALIUS_RETURN_IF_ERROR(Begin(Call::kStat));
-  SALIUS_ASSIGN_OR_RETURN(const Inode* const inode, Walk(dirfd, name));
-  return StatOf(*inode);
+  const auto look = [&]() -> absl::StatusOr<struct stat> {
+    absl::MutexLock lock(&mu_);
+    SALIUS_RETURN_IF_ERROR(Begin(Call::kStat));
+    SALIUS_ASSIGN_OR_RETURN(const Inode* const inode, Walk(dirfd, name));
+    return StatOf(*inode);
+  };
+  const absl::StatusOr<struct stat> attributes = look();
+  if (after_stat_) after_stat_();
+  return attributes;
 }
 
 absl::StatusOr<std::optional<timespec>> MemoryBacking::BirthTimeOf(int fd) {

@@ -114,6 +114,9 @@ class MemoryBacking final : public Backing {
   // Calls `before` before each change of times, on the thread that makes it, without a lock. To be
   // set while no other thread uses this object.
   void OnEachSetTimes(std::function<void()> before) { before_times_ = std::move(before); }
+  // Calls `after` when attributes have been looked at, before they are returned, on the thread that
+  // asked, without a lock. To be set while no other thread uses this object.
+  void OnEachStat(std::function<void()> after) { after_stat_ = std::move(after); }
   // Lets all changes from now on be later than `time`, unless they are anyway.
   void AdvanceTo(const timespec& time);
   // Returns how many calls of the kind there were.
@@ -319,6 +322,7 @@ class MemoryBacking final : public Backing {
   std::function<Turn(Call)> decide_ ABSL_GUARDED_BY(mu_);
   std::function<void()> before_close_;
   std::function<void()> amid_read_;
+  std::function<void()> after_stat_;
   std::function<void()> before_times_;
   std::map<Owner, fs::QuotaUse> quotas_ ABSL_GUARDED_BY(mu_);
   std::set<fs::QuotaType> quota_types_ ABSL_GUARDED_BY(mu_);

@@ -322,6 +322,38 @@ TEST_F(LaneSinkTest, WriteThatWaitsForOneThatIsPutOffIsElidedWithIt) {
   }
 }
 
+// The kernel takes the size, and puts the next append there.
+TEST_F(LaneSinkTest, SizeIsNotOlderThanAWriteThatIsAppliedDuringTheCall) {
+  MakeWith(FetchMode::kAsyncBg);
+  for (const bool by_name : {false, true}) {
+    SCOPED_TRACE(by_name);
+    const std::string name = by_name ? "f" : "g";
+    Handle* const file = ColdFile(name, 1);
+    Write(file, kPage, "appended", Contract::kDurable);
+    {
+      absl::MutexLock lock(&fake().mu);
+      fake().disk_hangs = true;  // a stat does not wait
+    }
+    bool given = false;
+    memory->OnEachStat([&] {
+      if (!std::exchange(given, true)) GiveAll();
+    });
+    bool provisional = false;
+    const auto st = by_name ? volume->attrs().GetAttrAt(file->node, root(), name,
+                                                        /*may_wait=*/false, &provisional)
+                            : volume->attrs().GetAttr(file->node, &provisional);
+    memory->OnEachStat(nullptr);
+    ASSERT_TRUE(st.ok()) << st.status();
+    EXPECT_TRUE(given);
+    EXPECT_EQ(st->st_size, static_cast<off_t>(kPage + 8));
+    {
+      absl::MutexLock lock(&fake().mu);
+      fake().disk_hangs = false;
+    }
+    volume->open_files().Release(file);
+  }
+}
+
 TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
   early = true;
   MakeWith(FetchMode::kLazy);
