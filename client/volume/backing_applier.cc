@@ -116,10 +116,13 @@ absl::Status BackingApplier::ApplyMerged(absl::Span<const RecordRef> writes,
   return absl::OkStatus();
 }
 
-absl::Status BackingApplier::NoteCutOff(absl::Span<const RecordRef> writes) {
+absl::Status BackingApplier::NoteCutOff(absl::Span<const RecordRef> writes,
+                                        const RecordHeader& by) {
   if (writes.empty()) return absl::OkStatus();
   const PinnedNode node = table_.Find(writes[0]->header().file_id);
   if (!node) return NotInUse(writes[0]->header());
+  // The issuer of a truncation may not have entered its extent yet.
+  if (IsDataOp(by.op)) NoteApplying(*node, by.seq);
   SALIUS_RETURN_IF_ERROR(Finish(*node, writes));
   for (const RecordRef& applied : writes) space_.Applied(SpaceCharge(applied->header()));
   return absl::OkStatus();

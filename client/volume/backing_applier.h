@@ -57,8 +57,9 @@ class BackingApplier {
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records);
   // Applies writes of one file, in the order of their seqs: `extents` is what is left of them.
   absl::Status ApplyMerged(absl::Span<const RecordRef> writes, const Extents& extents);
-  // Notes that writes of a file are applied, whose bytes a truncation cut off that is applied.
-  absl::Status NoteCutOff(absl::Span<const RecordRef> writes);
+  // Notes that writes of a file are applied, because `by`, which is applied next, is a truncation that
+  // cuts them off, or the removal of a file that cannot be read any more.
+  absl::Status NoteCutOff(absl::Span<const RecordRef> writes, const RecordHeader& by);
   // As those of ApplySink.
   absl::Status SyncApplied();
   void Checkpointed();

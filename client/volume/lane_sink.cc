@@ -173,7 +173,8 @@ absl::Status LaneSink::ApplyTask(Lanes::Task& task) {
   // A task that has begun changes no more.
   if (task.barrier) {
     const auto records = absl::MakeConstSpan(task.records);
-    SALIUS_RETURN_IF_ERROR(applier_.NoteCutOff(records.first(records.size() - 1)));
+    SALIUS_RETURN_IF_ERROR(
+        applier_.NoteCutOff(records.first(records.size() - 1), records.back()->header()));
     return applier_.Apply(records.last(1)).status();
   }
   const PinnedNode node = table_.Find(task.files[0]);

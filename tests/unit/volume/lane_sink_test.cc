@@ -322,6 +322,40 @@ TEST_F(LaneSinkTest, WriteThatWaitsForOneThatIsPutOffIsElidedWithIt) {
   }
 }
 
+// The truncation runs before its issuer has entered it: only the seq of what is being applied tells
+// the reader that the extents under it have gone.
+TEST_F(LaneSinkTest, ReaderBesideATruncationNeverSeesTheBytesUnderAWriteThatItElides) {
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f");
+  Write(file, 2 * kPage + 10, "acknowledged", Contract::kDurable);
+  GiveAll();
+  EXPECT_EQ(queue_.waiting(), 0u);
+  {
+    absl::MutexLock lock(&fake().mu);
+    fake().apply_at_once = true;
+  }
+  file->node.content.ReaderLock();  // the truncation waits for it
+  std::thread truncating([&] {
+    EXPECT_EQ(Errno(volume->files().Truncate(file->node, 0)), 0);
+  });
+  const auto await = [](const std::function<bool()>& condition) {
+    const absl::Time end = absl::Now() + absl::Seconds(60);
+    while (!condition() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(condition());
+  };
+  await([&] { return volume->patch_memory().used() == 0; });
+  const uint64_t reads = memory->calls(MemoryBacking::Call::kRead);
+  std::string seen;
+  std::thread reading([&] { seen = Read(file, 2 * kPage + 10, 12); });
+  await([&] { return memory->calls(MemoryBacking::Call::kRead) > reads; });
+  file->node.content.ReaderUnlock();
+  reading.join();
+  truncating.join();
+  EXPECT_TRUE(seen.empty() || seen == "acknowledged") << seen;
+  EXPECT_EQ(Read(file, 0, 4 * kPage), "");
+  volume->open_files().Release(file);
+}
+
 // The kernel takes the size, and puts the next append there.
 TEST_F(LaneSinkTest, SizeIsNotOlderThanAWriteThatIsAppliedDuringTheCall) {
   MakeWith(FetchMode::kAsyncBg);
