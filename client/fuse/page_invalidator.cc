@@ -16,13 +16,19 @@ PageInvalidator::~PageInvalidator() {
   for (std::thread& thread : threads) thread.join();
 }
 
+void PageInvalidator::SetNotify(Notify notify) {
+  notify_ = std::move(notify);
+  absl::MutexLock lock(&mutex_);
+  threads_.push_back(start_([this] { Work(); }));
+}
+
 void PageInvalidator::Run(uint64_t nodeid, uint64_t offset, uint64_t length,
                           std::function<void()> then) {
   absl::MutexLock lock(&mutex_);
   tasks_.push_back({nodeid, offset, length, std::move(then)});
   ++pending_;
   if (tasks_.size() > idle_ && threads_.size() < kMaxThreads) {
-    threads_.emplace_back([this] { Work(); });
+    AddThread(threads_, [this] { Work(); }, start_);
   }
 }
 

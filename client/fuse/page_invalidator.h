@@ -9,7 +9,8 @@
 // for its turn would never be unlocked. Asynchronous direct I/O would be background too, so it is
 // not negotiated (connection.cc).
 //
-// Threads: Run may be called from any thread. The threads inside are started when they are needed.
+// Threads: Run may be called from any thread. One thread inside is started at first, and others when
+// they are needed. If another cannot be started, those that there are do the work.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/threads.h"
 
 namespace salius {
 
@@ -29,14 +31,14 @@ class PageInvalidator {
   // Returns when the pages have been written back and dropped; a length of 0 is "to the end".
   using Notify = std::function<void(uint64_t nodeid, uint64_t offset, uint64_t length)>;
 
-  PageInvalidator() = default;
+  explicit PageInvalidator(ThreadStarter start = StartThread) : start_(std::move(start)) {}
   // Waits for the tasks that were given.
   ~PageInvalidator();
   PageInvalidator(const PageInvalidator&) = delete;
   PageInvalidator& operator=(const PageInvalidator&) = delete;
 
   // Sets the kernel's notification; called once, before the first Run.
-  void SetNotify(Notify notify) { notify_ = std::move(notify); }
+  void SetNotify(Notify notify);
 
   // Calls `then` from a thread of its own after the pages have been dropped. The node must stay in
   // use until then: a request about it is not answered yet.
@@ -58,6 +60,7 @@ class PageInvalidator {
 
   void Work();
 
+  const ThreadStarter start_;
   Notify notify_;
   absl::Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);

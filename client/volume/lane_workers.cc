@@ -11,18 +11,17 @@ namespace {
 
 class ThreadWorkers final : public LaneWorkers {
  public:
-  explicit ThreadWorkers(size_t most) : most_(most) {}
+  ThreadWorkers(size_t most, ThreadStarter start) : most_(most), start_(std::move(start)) {
+    threads_.push_back(start_([this] { Loop(); }));
+  }
   ~ThreadWorkers() override { Stop(); }
 
   void Run(const WorkPlace& place, std::function<void()> work) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stopping_) return;
     work_.Add(place, std::move(work));
-    if (idle_ < work_.size() && threads_.size() < most_) {
-      threads_.emplace_back([this] { Loop(); });
-    } else {
-      added_.notify_one();
-    }
+    const bool more = idle_ < work_.size() && threads_.size() < most_;
+    if (!more || !AddThread(threads_, [this] { Loop(); }, start_)) added_.notify_one();
   }
 
   void Stop() override {
@@ -53,6 +52,7 @@ class ThreadWorkers final : public LaneWorkers {
   }
 
   const size_t most_;
+  const ThreadStarter start_;
   std::mutex mutex_;  // guards what follows; never held over work
   std::condition_variable added_;
   Elevator work_;
@@ -63,8 +63,8 @@ class ThreadWorkers final : public LaneWorkers {
 
 }  // namespace
 
-std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most) {
-  return std::make_unique<ThreadWorkers>(most);
+std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most, ThreadStarter start) {
+  return std::make_unique<ThreadWorkers>(most, std::move(start));
 }
 
 }  // namespace salius

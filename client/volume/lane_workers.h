@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "client/volume/elevator.h"
+#include "common/threads.h"
 
 namespace salius {
 
@@ -21,8 +22,9 @@ class LaneWorkers {
   virtual void Stop() = 0;
 };
 
-// Returns workers that begin their work in the order of Elevator, on at most `most` threads. A thread
-// is started when there is work and none is idle.
-std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most);
+// Returns workers that begin their work in the order of Elevator, on at most `most` threads. The
+// first one is started at once. Another is started when there is work and none is idle; if it cannot
+// be, those that there are do the work.
+std::unique_ptr<LaneWorkers> MakeLaneWorkers(size_t most, ThreadStarter start = StartThread);
 
 }  // namespace salius

@@ -1,11 +1,16 @@
 // Pages are dropped before the callback, and one drop that waits delays no other.
 #include "client/fuse/page_invalidator.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/event.h"
@@ -53,6 +58,25 @@ TEST(PageInvalidatorTest, MoreTasksThanThreadsAllEnd) {
     for (int i = 0; i < 1000; ++i) invalidator.Run(1, 0, 0, [&] { ++count; });
   }  // its end waits for them
   EXPECT_EQ(count, 1000);
+}
+
+TEST(PageInvalidatorTest, OneThreadDoesAllWhenNoOtherCanBeStarted) {
+  std::atomic<int> started{0};
+  std::atomic<int> count{0};
+  Event go_on;
+  {
+    PageInvalidator invalidator([&](std::function<void()> run) {
+      if (++started > 1) throw std::system_error(EAGAIN, std::generic_category());
+      return std::thread(std::move(run));
+    });
+    invalidator.SetNotify([&](uint64_t, uint64_t, uint64_t) {
+      EXPECT_TRUE(go_on.WaitFor(kBound));
+    });
+    for (int i = 0; i < 100; ++i) invalidator.Run(1, 0, 0, [&] { ++count; });
+    go_on.Set();
+  }
+  EXPECT_EQ(count, 100);
+  EXPECT_GT(started, 1);
 }
 
 TEST(PageInvalidatorTest, IdleWithoutTasks) {
