@@ -216,7 +216,6 @@ absl::Status LaneSink::LateError() {
 }
 
 void LaneSink::Hurry(Seq seq) {
-  if (!busy_.load(std::memory_order_acquire)) return;
   Lanes::Ready ready;
   {
     absl::MutexLock lock(&mu_);

@@ -388,6 +388,21 @@ TEST_F(LaneSinkTest, SizeIsNotOlderThanAWriteThatIsAppliedDuringTheCall) {
   }
 }
 
+// A caller may wait for records that the sink does not have yet.
+TEST_F(LaneSinkTest, HurryHoldsForRecordsThatComeLater) {
+  MakeWith(FetchMode::kLazy);
+  Handle* const file = ColdFile("f");
+  Write(file, 10, "x");
+  volume->lanes().Hurry(fake().watermarks().issued);
+  GiveAll();
+  EXPECT_EQ(queue_.waiting(), 1u);
+  while (queue_.Do()) {
+  }
+  GiveAll();
+  EXPECT_EQ(OnDisk("f").substr(9, 3), "oxo");
+  volume->open_files().Release(file);
+}
+
 TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
   early = true;
   MakeWith(FetchMode::kLazy);
