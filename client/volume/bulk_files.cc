@@ -39,8 +39,23 @@ absl::StatusOr<bool> BulkFiles::PrepareNameless(Node& node) {
 absl::StatusOr<bool> BulkFiles::PrepareDirect(Node& node) {
   if (!node.seen_writing().bulk) return PrepareNameless(node);
   SALIUS_RETURN_IF_ERROR(issuer_.AwaitNode(node));
+  SALIUS_RETURN_IF_ERROR(AwaitPrefix(node));
   SALIUS_RETURN_IF_ERROR(AwaitOrder());
   return true;
+}
+
+absl::Status BulkFiles::AwaitPrefix(Node& node) {
+  Seq last = 0;
+  {
+    absl::MutexLock lock(&node.state);
+    last = node.seen_records().last_seq;
+  }
+  NodeChanges::Writing& writing = node.writing();
+  if (last <= writing.in_prefix) return absl::OkStatus();
+  issuer_.CountWait();
+  SALIUS_RETURN_IF_ERROR(AsDataError(stream_->WaitApplied(last)));
+  writing.in_prefix = last;
+  return absl::OkStatus();
 }
 
 absl::Status BulkFiles::AwaitOrder() {

@@ -56,7 +56,8 @@ class BulkFiles {
   // every record of the node is applied.
   absl::StatusOr<bool> PrepareNameless(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Returns true when writes go straight to the backing file: no name is left, or the file is bulk.
-  // Then every record of the node is applied.
+  // Then every record of the node is applied, and those of a bulk file are in the applied prefix: a
+  // recovery in the same life of the host replays what is not, over what went past the log.
   absl::StatusOr<bool> PrepareDirect(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Counts a plain write; past the limit the file becomes bulk.
   absl::Status CountUnsynced(Node& node, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
@@ -91,6 +92,8 @@ class BulkFiles {
 
   absl::Status EndPrediction(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   bool CreatedAfter(const Node& node, Seq checkpoint);
+  // Waits until the node's records are in the applied prefix.
+  absl::Status AwaitPrefix(Node& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(node.stream);
   // Waits until the records before the last Order() are durable.
   absl::Status AwaitOrder();
   // Returns the bulk files.

@@ -94,6 +94,7 @@ struct NodeChanges {
     uint64_t plain_writes = 0;         // their number since the last fsync
     uint64_t plain_writes_before = 0;  // their number before that fsync
     uint64_t checked_size = 0;         // the file system can hold this size
+    Seq in_prefix = 0;                 // its records up to this one are in the applied prefix
   };
 
   Records records;

@@ -403,6 +403,38 @@ TEST_F(LaneSinkTest, HurryHoldsForRecordsThatComeLater) {
   volume->open_files().Release(file);
 }
 
+// A recovery in the same life of the host replays all records that are not in the applied prefix. It
+// would write these over what went past the log.
+TEST_F(LaneSinkTest, FileIsBulkWhenItsRecordsAreInTheAppliedPrefix) {
+  config.bulk_limit_bytes = 64 * 1024;
+  MakeWith(FetchMode::kAsyncBg);
+  Handle* const cold = ColdFile("cold");
+  Handle* const bulk = Create("bulk");
+  SALIUS_CHECK_OK(volume->stream().Checkpoint());
+  const std::string part(16 * 1024, 'b');
+  Write(cold, 10, "x");
+  for (uint64_t at = 0; at < 64 * 1024; at += part.size()) Write(bulk, at, part);
+  GiveAll();
+  EXPECT_EQ(queue_.waiting(), 1u);
+  EXPECT_LT(fake().watermarks().applied, fake().Issued(Op::kWrite).back()->seq());
+  Write(bulk, 64 * 1024, part);  // past the log
+  const auto last = [&](Op op) { return fake().Issued(op).back()->seq(); };
+  EXPECT_EQ(OnDisk("bulk"), std::string(80 * 1024, 'b'));
+  EXPECT_GE(fake().watermarks().applied, last(Op::kWrite));
+  // The same for a truncation of the file that is bulk.
+  Write(cold, kPage + 10, "y");
+  GiveAll();
+  EXPECT_EQ(queue_.waiting(), 1u);
+  SALIUS_CHECK_OK(volume->files().Truncate(bulk->node, 10));
+  GiveAll();
+  EXPECT_LT(fake().watermarks().applied, last(Op::kTruncate));
+  Write(bulk, 10, part);
+  EXPECT_EQ(OnDisk("bulk"), std::string(10, 'b') + part);
+  EXPECT_GE(fake().watermarks().applied, last(Op::kTruncate));
+  volume->open_files().Release(cold);
+  volume->open_files().Release(bulk);
+}
+
 TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
   early = true;
   MakeWith(FetchMode::kLazy);
