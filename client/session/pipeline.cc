@@ -83,6 +83,10 @@ class Pipeline final : public RecordStream {
     absl::MutexLock lock(&shared_.mu);
     return WatermarksLocked();
   }
+  int64_t oldest_uncheckpointed_ns() const override {
+    absl::MutexLock lock(&shared_.mu);
+    return shared_.core.policy().oldest_uncheckpointed_ns(shared_.clock.MonotonicNanos());
+  }
   absl::Status health() const override;
   SessionStatus status() const override;
   absl::Status Stop() override;

@@ -121,6 +121,8 @@ class RecordStream {
   virtual absl::StatusOr<FileId> NewFileId() = 0;
 
   virtual Watermarks watermarks() const = 0;
+  // Returns how long ago the first record above the checkpoint was issued; 0: there is none.
+  virtual int64_t oldest_uncheckpointed_ns() const = 0;
   // Returns OK while the session is healthy, else the error that every call returns; never
   // DEADLINE_EXCEEDED.
   virtual absl::Status health() const = 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "client/volume/fetch_policy.h"
 #include "common/check.h"
 #include "common/file.h"
 #include "common/limits.h"
@@ -160,7 +161,7 @@ absl::StatusOr<Ticket> FileOps::StartWrite(Handle& handle, uint64_t offset, std:
       }
     } else {
       if (IsPartialWrite(offset, written)) {
-        SALIUS_RETURN_IF_ERROR(fetch_.BeforeWrite(fd->get(), offset, written));
+        SALIUS_RETURN_IF_ERROR(lanes_.BeforeWrite(*stream_, fd->get(), offset, written));
       }
       // Where every write has its fsync, the next fsync is near: the write is sent at once, to be
       // acknowledged by then.

@@ -18,7 +18,6 @@
 #include "client/session/record_stream.h"
 #include "client/volume/bulk_files.h"
 #include "client/volume/contract.h"
-#include "client/volume/fetch_policy.h"
 #include "client/volume/health.h"
 #include "client/volume/issuer.h"
 #include "client/volume/lane_sink.h"
@@ -36,7 +35,7 @@ class FileOps {
  public:
   FileOps(Backing& backing, const StreamSlot& stream, Issuer& issuer, BulkFiles& bulk,
           WriteRoom& room, NodeFds& fds, const Health& health, const SyncRule& rule,
-          FetchPolicy& fetch, PatchMemory& memory, LaneSink& lanes)
+          PatchMemory& memory, LaneSink& lanes)
       : backing_(backing),
         stream_(stream),
         issuer_(issuer),
@@ -45,7 +44,6 @@ class FileOps {
         fds_(fds),
         health_(health),
         rule_(rule),
-        fetch_(fetch),
         memory_(memory),
         lanes_(lanes) {}
   FileOps(const FileOps&) = delete;
@@ -106,7 +104,6 @@ class FileOps {
   NodeFds& fds_;
   const Health& health_;
   const SyncRule& rule_;
-  FetchPolicy& fetch_;
   PatchMemory& memory_;
   LaneSink& lanes_;
 };

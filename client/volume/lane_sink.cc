@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "log/record.h"
 #include "storage/apply.h"
 
@@ -60,14 +61,46 @@ FileId LosesAName(const Record& record) {
 }  // namespace
 
 LaneSink::LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
-                   const FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory)
+                   FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory,
+                   int64_t most_wait_ns)
     : backing_(backing),
       table_(table),
       fds_(fds),
       applier_(applier),
       policy_(policy),
       workers_(workers),
-      memory_(memory) {}
+      memory_(memory),
+      most_wait_ns_(most_wait_ns) {}
+
+bool LaneSink::IsBehind(const RecordStream& stream) const {
+  const int64_t behind = behind_ns_.load(std::memory_order_relaxed);
+  // Tasks that are done soon make no record too old.
+  return behind > most_wait_ns_ / 16 &&
+         behind + stream.oldest_uncheckpointed_ns() > most_wait_ns_;
+}
+
+absl::Status LaneSink::BeforeWrite(const RecordStream& stream, int fd, uint64_t offset,
+                                   uint64_t length) {
+  if (!IsBehind(stream)) return policy_.BeforeWrite(fd, offset, length);
+  SALIUS_ASSIGN_OR_RETURN(const std::vector<uint64_t> missing,
+                          MissingPages(backing_, fd, offset, length));
+  if (missing.empty()) return absl::OkStatus();
+  return Timed([&] { return FetchPages(backing_, fd, missing); });
+}
+
+absl::Status LaneSink::Timed(absl::FunctionRef<absl::Status()> work) {
+  // New times count for 1 in 64: about twice as many are under way at once.
+  constexpr int64_t kWeight = 64;
+  const int64_t begun = SystemClock().MonotonicNanos();
+  const int before = at_disk_.fetch_add(1) + 1;
+  const absl::Status status = work();
+  const int beside = std::max(before, at_disk_.fetch_sub(1));
+  const int64_t each = (SystemClock().MonotonicNanos() - begun) / beside;
+  absl::MutexLock lock(&mu_);
+  task_ns_ += (each - task_ns_) / kWeight;
+  NoteBusy();
+  return status;
+}
 
 absl::StatusOr<size_t> LaneSink::Apply(absl::Span<const RecordRef> records) {
   if (records[0]->header().op == Op::kWrite) {
@@ -91,6 +124,12 @@ absl::StatusOr<LaneSink::Obstacles> LaneSink::ObstaclesOf(absl::Span<const Recor
   if (!IsPartialWrite(first.arg0, length)) return found;
   const PinnedNode node = table_.Find(first.file_id);
   if (!node) return found;  // applying says what is wrong
+  // Behind the file's end there is no page to fetch. Most files that are written were just made, and
+  // are closed already: a look at the size needs no descriptor.
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing_.Stat(node->path_fd.get()));
+  if (first.arg0 / Lanes::kPageBytes * Lanes::kPageBytes >= static_cast<uint64_t>(st.st_size)) {
+    return found;
+  }
   SALIUS_ASSIGN_OR_RETURN(const SharedFd fd, fds_.ForApply(*node));
   SALIUS_ASSIGN_OR_RETURN(const std::vector<uint64_t> missing,
                           MissingPages(backing_, fd->get(), first.arg0, length));
@@ -189,7 +228,7 @@ absl::Status LaneSink::ApplyTask(Lanes::Task& task) {
 }
 
 void LaneSink::RunTask(Lanes::Task& task) {
-  const absl::Status applied = ApplyTask(task);
+  const absl::Status applied = Timed([&] { return ApplyTask(task); });
   Lanes::Ready ready;
   {
     absl::MutexLock lock(&mu_);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -40,10 +41,11 @@ namespace salius {
 
 class LaneSink final : public ApplySink {
  public:
-  // Puts off at most half of what `memory` may hold, and nothing while a writer waits for room. All
-  // references outlive this.
+  // Puts off at most half of what `memory` may hold, and nothing while a writer waits for room.
+  // `most_wait_ns`: how old a record may become in a lane (BeforeWrite). All references outlive this.
   LaneSink(Backing& backing, NodeTable& table, NodeFds& fds, BackingApplier& applier,
-           const FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory);
+           FetchPolicy& policy, LaneWorkers& workers, const PatchMemory& memory,
+           int64_t most_wait_ns);
 
   absl::StatusOr<size_t> Apply(absl::Span<const RecordRef> records) override;
   Seq FirstUnapplied() override;
@@ -53,6 +55,11 @@ class LaneSink final : public ApplySink {
   absl::Status SyncApplied() override { return applier_.SyncApplied(); }
   void Checkpointed() override { applier_.Checkpointed(); }
 
+  // Does the writer's part before a write of a part of a page is stamped, as FetchPolicy::BeforeWrite.
+  // If the oldest record would become older than `most_wait_ns` until the disk has done what is in
+  // lanes, the writer fetches the page itself, whatever the policy: no record of the volume may be
+  // issued while one is too old (I6), so all writers would wait.
+  absl::Status BeforeWrite(const RecordStream& stream, int fd, uint64_t offset, uint64_t length);
   // Begins what was put off in a range that was read: its pages are in memory now.
   void NoteRead(const Node& node, uint64_t offset, uint64_t length);
 
@@ -64,6 +71,9 @@ class LaneSink final : public ApplySink {
   Figures figures();
 
  private:
+  // The time of the disk for a task, until it is known: that of a hard disk.
+  static constexpr int64_t kUnknownTaskNs = 2'000'000;
+
   // The reasons for which writes that follow one another in a file are not applied at once.
   struct Obstacles {
     bool depends = false;  // a record in a lane touches the same pages
@@ -86,20 +96,29 @@ class LaneSink final : public ApplySink {
   absl::Status ApplyTask(Lanes::Task& task);
   void NoteBusy() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     busy_.store(!lanes_.empty(), std::memory_order_release);
+    behind_ns_.store(static_cast<int64_t>(lanes_.size()) * task_ns_, std::memory_order_relaxed);
   }
+  // Returns whether the oldest record may become too old.
+  bool IsBehind(const RecordStream& stream) const;
+  // Does work that waits for the disk, and learns how long the disk needs for each beside the others.
+  absl::Status Timed(absl::FunctionRef<absl::Status()> work) ABSL_LOCKS_EXCLUDED(mu_);
 
   Backing& backing_;
   NodeTable& table_;
   NodeFds& fds_;
   BackingApplier& applier_;
-  const FetchPolicy& policy_;
+  FetchPolicy& policy_;
   LaneWorkers& workers_;
   const PatchMemory& memory_;
+  const int64_t most_wait_ns_;
   std::function<void()> changed_ = [] {};
   std::atomic<bool> busy_{false};  // lanes_ is not empty
+  std::atomic<int64_t> behind_ns_{0};  // for how long the tasks in lanes_ need the disk, about
+  std::atomic<int> at_disk_{0};        // calls of Timed under way
   std::atomic<uint64_t> fetched_{0};
   absl::Mutex mu_;
   Lanes lanes_ ABSL_GUARDED_BY(mu_);
+  int64_t task_ns_ ABSL_GUARDED_BY(mu_) = kUnknownTaskNs;
   absl::Status error_ ABSL_GUARDED_BY(mu_);  // the first one
 };
 

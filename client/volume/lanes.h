@@ -71,6 +71,8 @@ class Lanes {
   Lanes& operator=(const Lanes&) = delete;
 
   bool empty() const { return tasks_.empty(); }
+  // Returns the number of tasks.
+  size_t size() const { return tasks_.size(); }
   // Returns whether a task touches the file, or these pages of it.
   bool Has(FileId file) const { return files_.contains(file); }
   bool Touches(FileId file, uint64_t offset, uint64_t length) const;

@@ -28,6 +28,13 @@ constexpr int64_t kReclaimTimeoutMs = 10000;
 // Pages that are fetched at once. A hard disk orders up to 32 requests.
 constexpr size_t kMostWorkers = 32;
 
+// Returns how old a record may become in a lane: half of tau is left until no record may be issued,
+// for the sync of a checkpoint.
+int64_t MostWaitNs(const VolumeConfig& config) {
+  const auto tau_ns = static_cast<int64_t>(config.tau_ms) * 1'000'000;
+  return config.k * tau_ns - tau_ns / 2;
+}
+
 }  // namespace
 
 Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early, FileId id_ceiling)
@@ -51,9 +58,9 @@ Volume::Volume(BackingDirs dirs, const VolumeOptions& options, bool names_early,
       fetch_(MakeFetchPolicy(options.fetch, backing_)),
       own_workers_(options.workers == nullptr ? MakeLaneWorkers(kMostWorkers) : nullptr),
       workers_(own_workers_ ? *own_workers_ : *options.workers),
-      sink_(backing_, table_, fds_, applier_, *fetch_, workers_, memory_),
+      sink_(backing_, table_, fds_, applier_, *fetch_, workers_, memory_, MostWaitNs(options.config)),
       room_(backing_, space_, issuer_, dirs_.root_fd()),
-      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_, rule_, *fetch_, memory_,
+      files_(backing_, stream_, issuer_, bulk_, room_, fds_, health_, rule_, memory_,
              sink_),
       open_files_(backing_, table_, file_fds_, fds_, files_, links_, health_),
       attrs_(backing_, predictions_, issuer_, files_, links_, space_, health_, dirs_),

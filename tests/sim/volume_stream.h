@@ -102,6 +102,7 @@ class VolumeStream final : public RecordStream {
   absl::Status SyncNow() override;
   absl::StatusOr<FileId> NewFileId() override;
   Watermarks watermarks() const override;
+  int64_t oldest_uncheckpointed_ns() const override { return 0; }
   absl::Status health() const override { return failure_; }
   SessionStatus status() const override;
   absl::Status Stop() override { return Checkpoint(); }

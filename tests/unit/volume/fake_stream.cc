@@ -229,6 +229,11 @@ Watermarks FakeStream::watermarks() const {
   return {checkpoint, applied, durable, records.size()};
 }
 
+int64_t FakeStream::oldest_uncheckpointed_ns() const {
+  absl::MutexLock lock(&mu);
+  return oldest_ns;
+}
+
 absl::Status FakeStream::health() const {
   absl::MutexLock lock(&mu);
   return failure;

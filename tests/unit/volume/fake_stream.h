@@ -38,6 +38,7 @@ class FakeStream final : public RecordStream {
   absl::Status SyncNow() override;
   absl::StatusOr<FileId> NewFileId() override;
   Watermarks watermarks() const override;
+  int64_t oldest_uncheckpointed_ns() const override;
   absl::Status health() const override;
   SessionStatus status() const override;
   absl::Status Stop() override { return Checkpoint(); }
@@ -61,6 +62,7 @@ class FakeStream final : public RecordStream {
   std::vector<SendWhen> sent_when;  // of each record
   Seq durable = 0, taken = 0, applied = 0, checkpoint = 0;
   absl::Status failure;
+  int64_t oldest_ns = 0;       // oldest_uncheckpointed_ns()
   bool apply_at_once = false;  // a record is applied before Issue returns, as by a faster thread
   bool disk_hangs = false;     // WaitAppliedFor gives up at once
   int applies = 0;             // calls of ApplySink::Apply that succeeded

@@ -52,6 +52,37 @@ class LaneSinkTest : public VolumeFixture {
     EXPECT_EQ(queue_.waiting(), 0u);
   }
   void GiveAll() { fake().Give(SIZE_MAX); }
+  // Fills the lanes until a writer must fetch its page, and empties them.
+  void FallBehind(FetchMode mode) {
+    config.tau_ms = 4;  // no record may become older than 6 ms in a lane
+    MakeWith(mode);
+    Handle* const file = ColdFile("f", 6);
+    const uint64_t reads = memory->calls(MemoryBacking::Call::kRead);
+    for (uint64_t page = 0; page < 2; ++page) {
+      Write(file, page * kPage + 10, "waits");
+      GiveAll();
+    }
+    // A task of a length that is not known yet counts as 2 ms.
+    Write(file, 2 * kPage + 10, "waits");
+    EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads);
+    {
+      absl::MutexLock lock(&fake().mu);
+      fake().oldest_ns = 2'500'000;
+    }
+    Write(file, 3 * kPage + 10, "fetches");
+    EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads + 1);
+    Write(file, 3 * kPage + 20, "in memory");
+    Write(file, 4 * kPage, std::string(kPage, 'w'));
+    EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), reads + 1);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    Cool("f");
+    const uint64_t later = memory->calls(MemoryBacking::Call::kRead);
+    Write(file, 5 * kPage + 10, "waits");
+    EXPECT_EQ(memory->calls(MemoryBacking::Call::kRead), later);
+    SALIUS_CHECK_OK(volume->stream().Checkpoint());
+    EXPECT_EQ(OnDisk("f").substr(3 * kPage + 8, 21), "oofetchesoooin memory");
+    volume->open_files().Release(file);
+  }
 
   QueueWorkers queue_;
 };
@@ -434,6 +465,13 @@ TEST_F(LaneSinkTest, FileIsBulkWhenItsRecordsAreInTheAppliedPrefix) {
   volume->open_files().Release(cold);
   volume->open_files().Release(bulk);
 }
+
+// Otherwise the oldest record would become too old, and no record of the volume could be issued.
+TEST_F(LaneSinkTest, WriterFetchesItsPageWhileTheLanesNeedTheDiskForLong) {
+  FallBehind(FetchMode::kAsyncBg);
+}
+
+TEST_F(LaneSinkTest, WriterFetchesItsPageWhileTooMuchIsPutOff) { FallBehind(FetchMode::kLazy); }
 
 TEST_F(LaneSinkTest, PagesOfAnUnlinkedFileAreNotFetched) {
   early = true;

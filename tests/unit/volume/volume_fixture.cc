@@ -39,11 +39,13 @@ TestWorld& DefaultWorld() {
 void VolumeFixture::Configure() {
   const uint64_t log_max = config.log_max_bytes;
   const uint64_t bulk = config.bulk_limit_bytes;
+  const uint64_t tau = config.tau_ms;
   config = DefaultVolumeConfig();
   config.log_max_bytes = log_max != 0 ? log_max : 4 * kMiB;
   config.stable_log_bytes = config.log_max_bytes * 5 / 4 + 2 * kMiB;
   config.ballast_bytes = kMiB;
   if (bulk != 0) config.bulk_limit_bytes = bulk;
+  if (tau != 0) config.tau_ms = tau;
 }
 
 void VolumeFixture::MakeInMemory(uint64_t bytes) {
