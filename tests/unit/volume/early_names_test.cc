@@ -446,6 +446,50 @@ TEST_F(EarlyNamesTest, OwnerNearTheQuotaThatBindsRootWaits) {
   volume->open_files().Release(file);
 }
 
+// Changes names and attributes in each way that can return early.
+void ChangeEverything(Volume& volume, Node& root, const Caller& caller) {
+  NameOps& names = volume.names();
+  const auto created = names.CreateFile(root, "f", O_RDWR, 0644, caller);
+  ASSERT_TRUE(created.ok());
+  Node& file = *created->entry.node;
+  volume.open_files().Release(created->handle);
+  const auto made = names.MakeDir(root, "d", 0755, caller);
+  ASSERT_TRUE(made.ok());
+  const auto linked = names.Link(file, root, "l");
+  ASSERT_TRUE(linked.ok());
+  struct stat want {};
+  want.st_mode = 0600;
+  ASSERT_TRUE(volume.attrs().SetAttr(file, kSetMode | kSetSize, want).ok());
+  ASSERT_EQ(Errno(volume.attrs().SetXattr(file, "user.a", "1", 0, /*kill_sgid=*/false)), 0);
+  ASSERT_EQ(Errno(volume.attrs().RemoveXattr(file, "user.a")), 0);
+  ASSERT_EQ(Errno(names.Rename(root, "f", *made->node, "g", 0)), 0);
+  ASSERT_EQ(Errno(names.Unlink(*made->node, "g")), 0);
+  ASSERT_EQ(Errno(names.Unlink(root, "l")), 0);
+  ASSERT_EQ(Errno(names.RemoveDir(root, "d")), 0);
+  names.Forget(file, 2);
+  names.Forget(*made->node, 1);
+}
+
+TEST_F(EarlyNamesTest, RecordsWithoutAWaiterAreSentLater) {
+  ChangeEverything(*volume, root(), caller);
+  for (size_t i = 0; i < fake().records.size(); ++i) {
+    EXPECT_EQ(fake().sent_when[i], SendWhen::kLater) << OpName(fake().records[i]->header().op);
+  }
+  EXPECT_EQ(fake().durable, 0u);
+}
+
+TEST_F(EarlyNamesTest, RecordsWithAWaiterAreSentAtOnce) {
+  Close();
+  early = false;
+  Open();
+  ChangeEverything(*volume, root(), caller);
+  for (size_t i = 0; i < fake().records.size(); ++i) {
+    const Op op = fake().records[i]->header().op;
+    const bool waits = op != Op::kTruncate && op != Op::kAdopt;
+    EXPECT_EQ(fake().sent_when[i], waits ? SendWhen::kNow : SendWhen::kLater) << OpName(op);
+  }
+}
+
 // The mark was set on the backing directory, behind the volume's back, after the check.
 TEST_F(EarlyNamesTest, NameThatTheDiskRefusesFailsTheVolume) {
   Make(root(), "f");
