@@ -62,13 +62,13 @@ absl::Status SetAttributes(Backing& backing, int fd, const AttrBody& attr) {
   return absl::OkStatus();
 }
 
-// Creates the bare object, accessible to root only at first.
+// Creates the bare object, with the type and permissions of `mode`.
 absl::Status MakeNode(Backing& backing, int dirfd, const std::string& name,
-                      const CreateBody& create) {
-  const mode_t type = create.mode & S_IFMT;
+                      const CreateBody& create, mode_t mode) {
+  const mode_t type = mode & S_IFMT;
   switch (type) {
     case S_IFDIR:
-      return backing.MkdirAt(dirfd, name, 0700);
+      return backing.MkdirAt(dirfd, name, mode & 07777);
     case S_IFLNK:
       return backing.Symlink(create.symlink_target, dirfd, name);
     case S_IFREG:
@@ -76,7 +76,7 @@ absl::Status MakeNode(Backing& backing, int dirfd, const std::string& name,
     case S_IFSOCK:
     case S_IFCHR:
     case S_IFBLK:
-      return backing.MakeNode(dirfd, name, type | 0600, static_cast<dev_t>(create.rdev));
+      return backing.MakeNode(dirfd, name, mode, static_cast<dev_t>(create.rdev));
     default:
       return Malformed(absl::StrFormat("create with mode %o", create.mode));
   }
@@ -183,16 +183,30 @@ absl::Status ApplyAttr(int fd, const RecordHeader& header, std::string_view body
 
 absl::StatusOr<BackingFd> MakeObject(Backing& backing, int tmp_dirfd, const std::string& name,
                                      FileId id, const CreateBody& create) {
-  SALIUS_RETURN_IF_ERROR(RemoveOld(backing, tmp_dirfd, name));
-  SALIUS_RETURN_IF_ERROR(MakeNode(backing, tmp_dirfd, name, create));
+  // Most objects are root's and have no ACL: they are made as they are to be. Others are accessible
+  // to root only at first.
+  const mode_t made = create.xattrs.empty() ? create.mode : (create.mode & S_IFMT) | S_IRWXU;
+  absl::Status status = MakeNode(backing, tmp_dirfd, name, create, made);
+  if (absl::IsAlreadyExists(status)) {
+    SALIUS_RETURN_IF_ERROR(RemoveOld(backing, tmp_dirfd, name));
+    status = MakeNode(backing, tmp_dirfd, name, create, made);
+  }
+  SALIUS_RETURN_IF_ERROR(status);
   SALIUS_ASSIGN_OR_RETURN(BackingFd fd, backing.OpenAt(tmp_dirfd, name, O_PATH | O_NOFOLLOW));
-  SALIUS_RETURN_IF_ERROR(backing.Chown(fd.get(), create.uid, create.gid));
+  SALIUS_ASSIGN_OR_RETURN(const struct stat st, backing.Stat(fd.get()));
+  bool has_mode = create.xattrs.empty() && st.st_mode == create.mode;
+  if (st.st_uid != create.uid || st.st_gid != create.gid) {
+    SALIUS_RETURN_IF_ERROR(backing.Chown(fd.get(), create.uid, create.gid));
+    has_mode = has_mode && (create.mode & (S_ISUID | S_ISGID)) == 0;  // chown(2) takes these
+  }
   for (const auto& [xattr_name, value] : create.xattrs) {
     if (xattr_name == kFileIdXattr) return Malformed("create with a file id among its xattrs");
     SALIUS_RETURN_IF_ERROR(backing.SetXattr(fd.get(), xattr_name, value));
   }
   // Set the mode after the ACL, which shows in the group bits too: the record has the final mode.
-  if (!S_ISLNK(create.mode)) SALIUS_RETURN_IF_ERROR(backing.Chmod(fd.get(), create.mode & 07777));
+  if (!S_ISLNK(create.mode) && !has_mode) {
+    SALIUS_RETURN_IF_ERROR(backing.Chmod(fd.get(), create.mode & 07777));
+  }
   // Write the id last: an object with an id is whole. Recovery makes one without an id again.
   SALIUS_RETURN_IF_ERROR(WriteFileId(backing, fd.get(), id));
   return fd;

@@ -85,6 +85,8 @@ absl::StatusOr<std::optional<timespec>> BirthTimeOf(int fd) {
 absl::StatusOr<struct stat> StatAt(int dirfd, const std::string& name) {
   struct stat st;
   if (fstatat(dirfd, name.c_str(), &st, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) {
+    // Each new name is looked for: no look for the directory's path.
+    if (errno == ENOENT) return ErrnoStatus(ENOENT, "stat \"" + name + "\"");
     return Error("stat \"" + name + "\"", dirfd, name);
   }
   return st;
