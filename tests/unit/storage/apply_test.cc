@@ -301,6 +301,34 @@ TEST_P(ApplyTest, EveryTypeOfObjectIsMadeComplete) {
   EXPECT_EQ(*backing().ReadLinkOf(Path(IdName(103)).get()), "some/where");
 }
 
+TEST_P(ApplyTest, ObjectOfRootHasItsModeWhateverTheUmask) {
+  FileId id = 200;
+  for (const mode_t mask : {0, 077}) {
+    umask(mask);
+    for (const uint32_t mode : {S_IFREG | 06775, S_IFREG | 0, S_IFDIR | 01777, S_IFIFO | 0666}) {
+      CreateBody create = Create(mode);
+      create.uid = create.gid = 0;
+      ++id;
+      ASSERT_TRUE(MakeIn(root(), IdName(id), id, create).ok());
+      const struct stat st = Stat(IdName(id));
+      EXPECT_EQ(st.st_mode, mode) << "umask " << mask;
+      EXPECT_EQ(st.st_uid, 0u);
+      EXPECT_EQ(st.st_gid, 0u);
+    }
+  }
+  umask(0);
+}
+
+TEST_P(ApplyTest, NothingIsSetThatANewObjectHas) {
+  if (!in_memory()) GTEST_SKIP() << "only the backing in memory counts its calls";
+  CreateBody create = Create(S_IFREG | 0644);
+  create.uid = create.gid = 0;
+  auto& memory = dynamic_cast<MemoryBacking&>(backing());
+  const uint64_t before = memory.calls(MemoryBacking::Call::kSetAttr);
+  ASSERT_TRUE(MakeIn(root(), "x", 5, create).ok());
+  EXPECT_EQ(memory.calls(MemoryBacking::Call::kSetAttr), before);
+}
+
 TEST_P(ApplyTest, ObjectsGetTheirXattrs) {
   CreateBody create = Create(S_IFREG | 0640);
   create.xattrs = {{"user.a", "1"}, {"user.b", ""}};

@@ -97,6 +97,18 @@ TEST_F(RecordsTest, ClosedFileHasNoDescriptorWhileItsWritesAreUnapplied) {
   EXPECT_EQ(BackingContent("a"), "on");
 }
 
+TEST_F(RecordsTest, WriteToANewFileThatIsClosedOpensItOnce) {
+  Make();
+  Handle* const file = Create("a");
+  ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  Write(file, 0, "less than a page");
+  volume->open_files().Release(file);
+  const uint64_t before = memory->calls(MemoryBacking::Call::kOpen);
+  ASSERT_TRUE(volume->stream().WaitApplied(volume->stream().watermarks().issued).ok());
+  EXPECT_EQ(memory->calls(MemoryBacking::Call::kOpen), before + 1);
+  EXPECT_EQ(BackingContent("a"), "less than a page");
+}
+
 TEST_F(RecordsTest, CreatingWithTruncateStampsNoTruncation) {
   Make();
   volume->open_files().Release(Create("a", O_RDWR | O_TRUNC));
