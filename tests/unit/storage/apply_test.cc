@@ -319,16 +319,6 @@ TEST_P(ApplyTest, ObjectOfRootHasItsModeWhateverTheUmask) {
   umask(0);
 }
 
-TEST_P(ApplyTest, NothingIsSetThatANewObjectHas) {
-  if (!in_memory()) GTEST_SKIP() << "only the backing in memory counts its calls";
-  CreateBody create = Create(S_IFREG | 0644);
-  create.uid = create.gid = 0;
-  auto& memory = dynamic_cast<MemoryBacking&>(backing());
-  const uint64_t before = memory.calls(MemoryBacking::Call::kSetAttr);
-  ASSERT_TRUE(MakeIn(root(), "x", 5, create).ok());
-  EXPECT_EQ(memory.calls(MemoryBacking::Call::kSetAttr), before);
-}
-
 TEST_P(ApplyTest, ObjectsGetTheirXattrs) {
   CreateBody create = Create(S_IFREG | 0640);
   create.xattrs = {{"user.a", "1"}, {"user.b", ""}};

@@ -97,6 +97,16 @@ TEST_F(RecordsTest, ClosedFileHasNoDescriptorWhileItsWritesAreUnapplied) {
   EXPECT_EQ(BackingContent("a"), "on");
 }
 
+TEST_F(RecordsTest, NothingIsSetThatANewObjectHas) {
+  Make();
+  caller = Caller{.uid = 0, .gid = 0, .umask = 022};
+  const uint64_t before = memory->calls(MemoryBacking::Call::kSetAttr);
+  Handle* const file = Create("a");
+  EXPECT_EQ(memory->calls(MemoryBacking::Call::kSetAttr), before);
+  EXPECT_EQ(Stat(file->node).st_mode, S_IFREG | 0644u);
+  volume->open_files().Release(file);
+}
+
 TEST_F(RecordsTest, WriteToANewFileThatIsClosedOpensItOnce) {
   Make();
   Handle* const file = Create("a");
