@@ -301,19 +301,22 @@ TEST_P(ApplyTest, EveryTypeOfObjectIsMadeComplete) {
   EXPECT_EQ(*backing().ReadLinkOf(Path(IdName(103)).get()), "some/where");
 }
 
-TEST_P(ApplyTest, ObjectOfRootHasItsModeWhateverTheUmask) {
+TEST_P(ApplyTest, ObjectHasItsModeWithAnyUmaskAndOwner) {
   FileId id = 200;
-  for (const mode_t mask : {0, 077}) {
-    umask(mask);
-    for (const uint32_t mode : {S_IFREG | 06775, S_IFREG | 0, S_IFDIR | 01777, S_IFIFO | 0666}) {
-      CreateBody create = Create(mode);
-      create.uid = create.gid = 0;
-      ++id;
-      ASSERT_TRUE(MakeIn(root(), IdName(id), id, create).ok());
-      const struct stat st = Stat(IdName(id));
-      EXPECT_EQ(st.st_mode, mode) << "umask " << mask;
-      EXPECT_EQ(st.st_uid, 0u);
-      EXPECT_EQ(st.st_gid, 0u);
+  for (const uid_t owner : {0, 1234}) {
+    for (const mode_t mask : {0, 077}) {
+      umask(mask);
+      for (const uint32_t mode : {S_IFREG | 06775, S_IFREG | 0, S_IFDIR | 01777, S_IFIFO | 0666}) {
+        SCOPED_TRACE(absl::StrFormat("owner %d, umask %o, mode %o", owner, mask, mode));
+        CreateBody create = Create(mode);
+        create.uid = create.gid = owner;
+        ++id;
+        ASSERT_TRUE(MakeIn(root(), IdName(id), id, create).ok());
+        const struct stat st = Stat(IdName(id));
+        EXPECT_EQ(st.st_mode, mode);
+        EXPECT_EQ(st.st_uid, owner);
+        EXPECT_EQ(st.st_gid, owner);
+      }
     }
   }
   umask(0);
