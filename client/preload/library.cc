@@ -281,6 +281,14 @@ void Library::UncoverSeen(const Seen& seen, Reason reason) {
   errno = before;
 }
 
+direct::File Library::Known(const Seen& seen) {
+  if (!logs() || !S_ISREG(seen.mode)) return {};
+  const int before = errno;
+  const direct::File file = files_->Known(seen.device, seen.inode);
+  errno = before;
+  return file;
+}
+
 int Library::Sync(int fd, const Descriptor& descriptor, bool data_only) {
   Section section;
   if (!section.whole()) {

@@ -77,6 +77,10 @@ class Library {
   // uncovered when it is opened. errno stays. Async-signal-safe.
   void UncoverSeen(const Seen& seen, direct::Reason reason);
 
+  // Returns the file that was seen, if changes are logged here and the volume knows it; else an
+  // untracked one. errno stays. Async-signal-safe.
+  direct::File Known(const Seen& seen);
+
   // Makes the file of `descriptor` durable. Returns 0 or an errno.
   int Sync(int fd, const Descriptor& descriptor, bool data_only);
   // The same for the whole volume.

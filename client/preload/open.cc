@@ -13,6 +13,10 @@
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/real_calls.h"
+#include "client/preload/truncating_open.h"
+
+SALIUS_INTERPOSED(int, close, int);
+SALIUS_INTERPOSED(int, ftruncate, int, off64_t);
 
 namespace salius::preload {
 namespace {
@@ -32,6 +36,38 @@ int Opened(int fd, int flags) {
   return fd;
 }
 
+// The file behind `fd` was opened without O_TRUNC, which the program asked for. Returns `fd`, or -1
+// with errno set when the file cannot be cut.
+int CutOpened(int fd) {
+  if (fd < 0) return fd;
+  const int before = errno;
+  // The flag has no meaning for other than regular files: another one may be there by now.
+  if (interposed_ftruncate(fd, 0) == 0 || errno == EINVAL) {
+    errno = before;
+    return fd;
+  }
+  const int error = errno;
+  interposed_close(fd);
+  errno = error;
+  return -1;
+}
+
+// Returns whether the open cuts a file of the volume, which is to be done afterwards.
+bool CutsLater(int directory, const char* path, int flags) {
+  const int access = flags & O_ACCMODE;
+  return (access == O_WRONLY || access == O_RDWR) && CutBy(directory, path, flags).tracked();
+}
+
+// Opens by `plain`, the C library's function, with the flags that it gets.
+template <typename Plain>
+int OpenPlainly(int directory, const char* path, int flags, Plain plain) {
+  if (CutsLater(directory, path, flags)) {
+    const int without = flags & ~O_TRUNC;
+    return CutOpened(Opened(plain(without), without));
+  }
+  return OpenUnseen(directory, path, flags, [&] { return Opened(plain(flags), flags); });
+}
+
 // Opens a file that must be new, while outputs are gated. It cannot block, so a cancellation may as
 // well act before.
 template <typename Plain>
@@ -42,7 +78,7 @@ int OpenNew(int directory, const char* path, int flags, mode_t mode, Plain plain
     case Gating::Verdict::kGo:
       break;
     case Gating::Verdict::kLeave:
-      return Opened(plain(), flags);
+      return Opened(plain(flags), flags);
     case Gating::Verdict::kFail:
       errno = EIO;
       return -1;
@@ -59,14 +95,19 @@ int OpenNew(int directory, const char* path, int flags, mode_t mode, Plain plain
 // are gated.
 template <typename Plain>
 int Open(int directory, const char* path, int flags, mode_t mode, Plain plain) {
-  if (!gating.on() || (flags & (O_CREAT | O_TRUNC)) == 0) return Opened(plain(), flags);
+  if (!gating.on() || (flags & (O_CREAT | O_TRUNC)) == 0) {
+    return OpenPlainly(directory, path, flags, plain);
+  }
   constexpr int kNew = O_CREAT | O_EXCL;
   if ((flags & kNew) == kNew) return OpenNew(directory, path, flags, mode, plain);
+  if (CutsLater(directory, path, flags)) {
+    return CutOpened(Open(directory, path, flags & ~O_TRUNC, mode, plain));
+  }
   switch (gating.BeforeName(directory, path)) {
     case Gating::Verdict::kGo:
       return Opened(static_cast<int>(Blocking(SYS_openat, directory, path, flags, mode)), flags);
     case Gating::Verdict::kLeave:
-      return Opened(plain(), flags);
+      return OpenPlainly(directory, path, flags, plain);
     case Gating::Verdict::kFail:
       break;
   }
@@ -85,7 +126,7 @@ int Made(int fd, int flags = 0) {
 
 using salius::preload::Made;
 using salius::preload::Open;
-using salius::preload::Opened;
+using salius::preload::OpenPlainly;
 using salius::preload::real_calls;
 
 // Reads the optional mode of an open: garbage where the flags ask for none, which is passed on.
@@ -98,42 +139,46 @@ using salius::preload::real_calls;
 SALIUS_INTERPOSE(int, open, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
   return Open(AT_FDCWD, path, flags, mode,
-              [&] { return real_calls.open(path, flags, mode); });
+              [&](int with) { return real_calls.open(path, with, mode); });
 }
 SALIUS_INTERPOSE(int, open64, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
   return Open(AT_FDCWD, path, flags, mode,
-              [&] { return real_calls.open64(path, flags, mode); });
+              [&](int with) { return real_calls.open64(path, with, mode); });
 }
 SALIUS_INTERPOSE(int, openat, int directory, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
   return Open(directory, path, flags, mode,
-              [&] { return real_calls.openat(directory, path, flags, mode); });
+              [&](int with) { return real_calls.openat(directory, path, with, mode); });
 }
 SALIUS_INTERPOSE(int, openat64, int directory, const char* path, int flags, ...) {
   SALIUS_MODE(flags);
   return Open(directory, path, flags, mode,
-              [&] { return real_calls.openat64(directory, path, flags, mode); });
+              [&](int with) { return real_calls.openat64(directory, path, with, mode); });
 }
 SALIUS_INTERPOSE(int, __open_2, const char* path, int flags) {
-  return Opened(real_calls.__open_2(path, flags), flags);
+  return OpenPlainly(AT_FDCWD, path, flags,
+                     [&](int with) { return real_calls.__open_2(path, with); });
 }
 SALIUS_INTERPOSE(int, __open64_2, const char* path, int flags) {
-  return Opened(real_calls.__open64_2(path, flags), flags);
+  return OpenPlainly(AT_FDCWD, path, flags,
+                     [&](int with) { return real_calls.__open64_2(path, with); });
 }
 SALIUS_INTERPOSE(int, __openat_2, int directory, const char* path, int flags) {
-  return Opened(real_calls.__openat_2(directory, path, flags), flags);
+  return OpenPlainly(directory, path, flags,
+                     [&](int with) { return real_calls.__openat_2(directory, path, with); });
 }
 SALIUS_INTERPOSE(int, __openat64_2, int directory, const char* path, int flags) {
-  return Opened(real_calls.__openat64_2(directory, path, flags), flags);
+  return OpenPlainly(directory, path, flags,
+                     [&](int with) { return real_calls.__openat64_2(directory, path, with); });
 }
 SALIUS_INTERPOSE(int, creat, const char* path, mode_t mode) {
   return Open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode,
-              [&] { return real_calls.creat(path, mode); });
+              [&](int with) { return real_calls.open(path, with, mode); });
 }
 SALIUS_INTERPOSE(int, creat64, const char* path, mode_t mode) {
   return Open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode,
-              [&] { return real_calls.creat64(path, mode); });
+              [&](int with) { return real_calls.open64(path, with, mode); });
 }
 
 SALIUS_INTERPOSE(int, mkstemp, char* name) { return Made(real_calls.mkstemp(name)); }

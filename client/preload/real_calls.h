@@ -52,8 +52,6 @@ namespace salius::preload {
   X(__open64_2, int, (const char*, int))                                               \
   X(__openat_2, int, (int, const char*, int))                                          \
   X(__openat64_2, int, (int, const char*, int))                                        \
-  X(creat, int, (const char*, mode_t))                                                 \
-  X(creat64, int, (const char*, mode_t))                                               \
   X(fopen, FILE*, (const char*, const char*))                                          \
   X(fopen64, FILE*, (const char*, const char*))                                        \
   X(freopen, FILE*, (const char*, const char*, FILE*))                                 \

@@ -12,6 +12,7 @@
 #include "client/preload/export.h"
 #include "client/preload/library.h"
 #include "client/preload/real_calls.h"
+#include "client/preload/truncating_open.h"
 
 namespace salius::preload {
 namespace {
@@ -53,10 +54,16 @@ FILE* OpenedBy(FILE* stream, const char* mode) {
   return Opened(stream, flags, (flags & O_EXCL) != 0);
 }
 
+// Opens by `real`, which cuts the file when `mode` says so.
+FILE* Open(FILE* (*real)(const char*, const char*), const char* path, const char* mode) {
+  return OpenUnseen(AT_FDCWD, path, FlagsOf(mode), [&] { return OpenedBy(real(path, mode), mode); });
+}
+
 FILE* Reopen(FILE* (*real)(const char*, const char*, FILE*), const char* path, const char* mode,
              FILE* stream) {
   if (library.on()) library.Forget(DescriptorOf(stream));
-  return OpenedBy(real(path, mode, stream), mode);
+  return OpenUnseen(AT_FDCWD, path, FlagsOf(mode),
+                    [&] { return OpenedBy(real(path, mode, stream), mode); });
 }
 
 }  // namespace
@@ -64,14 +71,13 @@ FILE* Reopen(FILE* (*real)(const char*, const char*, FILE*), const char* path, c
 
 using salius::preload::library;
 using salius::preload::Opened;
-using salius::preload::OpenedBy;
 using salius::preload::real_calls;
 
 SALIUS_INTERPOSE(FILE*, fopen, const char* path, const char* mode) {
-  return OpenedBy(real_calls.fopen(path, mode), mode);
+  return salius::preload::Open(real_calls.fopen, path, mode);
 }
 SALIUS_INTERPOSE(FILE*, fopen64, const char* path, const char* mode) {
-  return OpenedBy(real_calls.fopen64(path, mode), mode);
+  return salius::preload::Open(real_calls.fopen64, path, mode);
 }
 SALIUS_INTERPOSE(FILE*, freopen, const char* path, const char* mode, FILE* stream) {
   return salius::preload::Reopen(real_calls.freopen, path, mode, stream);

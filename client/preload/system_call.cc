@@ -19,6 +19,7 @@
 #include "client/preload/named_change.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
+#include "client/preload/truncating_open.h"
 
 SALIUS_INTERPOSED(int, close, int);
 SALIUS_INTERPOSED(int, close_range, unsigned, unsigned, int);
@@ -84,29 +85,33 @@ struct Words {
 
 // The system calls that open a file.
 bool OpenCall(long number, const Words& w, long& result) {
-  int flags = 0;
+  int directory = AT_FDCWD, flags = 0, path = 0;
   switch (number) {
     case SYS_open:
       flags = w.Int(1);
       break;
     case SYS_openat:
-      flags = w.Int(2);
+      directory = w.Int(0), path = 1, flags = w.Int(2);
       break;
     case SYS_creat:
       flags = O_CREAT | O_WRONLY | O_TRUNC;
       break;
     case SYS_openat2:
-      // A wrong pointer or size is for the kernel to refuse.
+      // A wrong pointer or size is for the kernel to refuse. Until then it may cut the file.
+      directory = w.Int(0), path = 1, flags = O_TRUNC;
       break;
     default:
       return false;
   }
-  result =
-      real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4], w.word[5]);
-  if (result < 0) return true;
-  if (number == SYS_openat2) flags = static_cast<int>(w.Pointer<const open_how>(2)->flags);
-  library.Opened(static_cast<int>(result), flags,
-                 (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
+  result = OpenUnseen(directory, w.Path(path), flags, [&] {
+    const long fd = real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3],
+                                       w.word[4], w.word[5]);
+    if (fd < 0) return fd;
+    if (number == SYS_openat2) flags = static_cast<int>(w.Pointer<const open_how>(2)->flags);
+    library.Opened(static_cast<int>(fd), flags,
+                   (flags & (O_CREAT | O_EXCL)) == (O_CREAT | O_EXCL));
+    return fd;
+  });
   return true;
 }
 

@@ -6,7 +6,7 @@
 // and EndUnseen, which make the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a signal
+// function. Only Owns, Known, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a signal
 // handler that interrupted another call of the same thread.
 #pragma once
 
@@ -76,6 +76,11 @@ class Files {
   // Makes the file uncovered, for `reason`: its next Sync is a real fsync(2). Call it after a change
   // that the log did not see. Any time, with or without Lock; async-signal-safe.
   virtual void Uncover(File file, Reason reason) = 0;
+
+  // Returns the file of this device and inode number, which need not be open, if Open was called for
+  // it in this session by any process; else an untracked one. Needs no right to the file. Any time;
+  // async-signal-safe.
+  virtual File Known(uint64_t device, uint64_t inode) = 0;
 
   // Does so to the file of this device and inode number, which need not be open, if Open was called
   // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.

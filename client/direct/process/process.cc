@@ -307,6 +307,13 @@ void Process::Uncover(File file, Reason reason) {
   Changed();
 }
 
+File Process::Known(uint64_t device, uint64_t inode) {
+  const uint32_t index =
+      device == window_.header().root_device ? FindFile(window_, inode) : kNoFile;
+  if (index == kNoFile) return {};
+  return {index, window_.file(index).tag.load()};
+}
+
 void Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
   if (device != window_.header().root_device) return;
   const uint32_t index = FindFile(window_, inode);

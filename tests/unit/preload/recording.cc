@@ -122,6 +122,15 @@ class Recording final : public salius::direct::Files {
     Line("uncover %s %s", names_[file.index], salius::direct::ReasonName(reason));
   }
 
+  File Known(uint64_t device, uint64_t inode) override {
+    struct stat volume;
+    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return {};
+    for (int i = 0; i < kFiles; ++i) {
+      if (inodes_[i].load() == inode) return {static_cast<uint32_t>(i), 0};
+    }
+    return {};
+  }
+
   void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
     struct stat volume;
     if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return;

@@ -1,7 +1,11 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/openat2.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,6 +77,51 @@ static void open_for_reading(void) {
 static void open_truncates(void) {
   used(creat("f", 0600));
   used(open("f", O_WRONLY | O_TRUNC));
+}
+
+/* Fails each openat(2) by which the kernel would cut a file. */
+static void forbid_cuts(void) {
+  struct sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TRUNC, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+  REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  REQUIRE(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+static void open_truncates_known(void) {
+  used(creat("f", 0600));
+  forbid_cuts();
+  FAILS(creat("g", 0600), EPERM); /* not known: the kernel's business */
+  errno = 0;
+  used(open("f", O_WRONLY | O_TRUNC));
+  used(open64("f", O_RDWR | O_TRUNC | O_CREAT, 0600));
+  used(openat(AT_FDCWD, "f", O_WRONLY | O_TRUNC | O_APPEND));
+  used(openat64(AT_FDCWD, "f", O_WRONLY | O_TRUNC));
+  used(creat("f", 0600));
+  used(creat64("f", 0600));
+  used(__open_2("f", O_WRONLY | O_TRUNC));
+  used(__openat64_2(AT_FDCWD, "f", O_WRONLY | O_TRUNC));
+  REQUIRE(errno == 0);
+  struct stat status;
+  REQUIRE(stat("f", &status) == 0 && status.st_size == 1);
+  FAILS(open("f", O_WRONLY | O_TRUNC | O_CREAT | O_EXCL, 0600), EEXIST);
+  FAILS(open("f", O_WRONLY | O_TRUNC | O_DIRECTORY), ENOTDIR);
+}
+
+static void open_truncates_unseen(void) {
+  used(creat("f", 0600));
+  REQUIRE(close(open("f", O_RDONLY | O_TRUNC)) == 0);
+  REQUIRE(fclose(fopen("f", "w")) == 0);
+  used(syscall(SYS_open, "f", O_WRONLY | O_TRUNC, 0));
+  used(syscall(SYS_creat, "f", 0600));
+  struct open_how how = {.flags = O_WRONLY | O_TRUNC};
+  used(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof(how)));
+  FAILS(syscall(SYS_openat, AT_FDCWD, "f", O_WRONLY | O_TRUNC | O_DIRECTORY), ENOTDIR);
 }
 
 static void open_outside(void) {
@@ -177,6 +226,8 @@ const struct subject_case open_cases[] = {{"open_family", open_family},
                                           {"open_errors", open_errors},
                                           {"open_for_reading", open_for_reading},
                                           {"open_truncates", open_truncates},
+                                          {"open_truncates_known", open_truncates_known},
+                                          {"open_truncates_unseen", open_truncates_unseen},
                                           {"open_outside", open_outside},
                                           {"open_temporary", open_temporary},
                                           {"sync_flag", sync_flag},
