@@ -123,9 +123,8 @@ void Library::Start(direct::Files& files, char** environment, bool logs) {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) Look(fd);
 }
 
-bool Library::Borrowed() const {
-  return salius_preload_borrowers.load(std::memory_order_relaxed) != 0 &&
-         Raw(SYS_getpid) != process_.load(std::memory_order_relaxed);
+bool Library::IsOtherProcess() const {
+  return Raw(SYS_getpid) != process_.load(std::memory_order_relaxed);
 }
 
 void Library::AfterFork() {
@@ -137,10 +136,23 @@ void Library::AfterFork() {
 }
 
 Descriptor Library::Look(int fd) {
+  if (on() && Borrowed()) return LookAsBorrower(fd);
   const Descriptor known = descriptors_.Get(fd);
   if (known.state != Descriptor::State::kUnknown || fd < 0) return known;
   Section section;
   return section.whole() ? Resolve(fd) : known;
+}
+
+Descriptor Library::LookAsBorrower(int fd) {
+  Descriptor found;
+  Seen seen;
+  if (!LookAt(fd, &seen)) return found;
+  found.state = Descriptor::State::kOther;
+  found.file = Known(seen);
+  if (!found.file.tracked()) return found;
+  found.state = Descriptor::State::kTracked;
+  found.marks = MarksLeftAt(fd);
+  return found;
 }
 
 Descriptor Library::Resolve(int fd) {

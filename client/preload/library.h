@@ -39,6 +39,7 @@ class Library {
   // Returns whether a call on `fd` can be passed on without a further look.
   bool Passes(int fd) const {
     if (!on()) return true;
+    if (Borrowed()) return !logs_;
     const Descriptor::State state = descriptors_.Get(fd).state;
     return state == Descriptor::State::kOther || state == Descriptor::State::kMounted;
   }
@@ -51,7 +52,8 @@ class Library {
   bool SyncsEarly(int fd);
 
   // Returns what `fd` is. A descriptor seen for the first time is registered; it is uncovered when
-  // it is writable, since other processes may have it too.
+  // it is writable, since other processes may have it too. In a child of vfork(2), whose descriptors
+  // are its own, it is looked at each time.
   Descriptor Look(int fd);
 
   // Registers `fd`, which was just opened with `flags`. `made`: the open made the file. A
@@ -87,7 +89,9 @@ class Library {
   int SyncAll();
 
   // Returns whether this is a child of vfork(2) that runs in its parent's memory.
-  bool Borrowed() const;
+  bool Borrowed() const {
+    return salius_preload_borrowers.load(std::memory_order_relaxed) != 0 && IsOtherProcess();
+  }
   // A child of fork(2) begins.
   void AfterFork();
 
@@ -96,6 +100,9 @@ class Library {
   bool handlers() const { return handlers_.load(std::memory_order_relaxed); }
 
  private:
+  bool IsOtherProcess() const;
+  // Returns what `fd` is, past the table.
+  Descriptor LookAsBorrower(int fd);
   Descriptor Resolve(int fd);
   // Stores what AskEarly returned for `fd`, which was `known`.
   void SetGrant(int fd, const Descriptor& known, uint64_t grant);

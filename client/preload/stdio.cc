@@ -56,7 +56,8 @@ FILE* OpenedBy(FILE* stream, const char* mode) {
 
 // Opens by `real`, which cuts the file when `mode` says so.
 FILE* Open(FILE* (*real)(const char*, const char*), const char* path, const char* mode) {
-  return OpenUnseen(AT_FDCWD, path, FlagsOf(mode), [&] { return OpenedBy(real(path, mode), mode); });
+  return OpenUnseen(AT_FDCWD, path, FlagsOf(mode),
+                    [&] { return OpenedBy(real(path, mode), mode); });
 }
 
 FILE* Reopen(FILE* (*real)(const char*, const char*, FILE*), const char* path, const char* mode,

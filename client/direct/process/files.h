@@ -6,8 +6,8 @@
 // and EndUnseen, which make the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns, Known, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a signal
-// handler that interrupted another call of the same thread.
+// function. Only Owns, Known, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a
+// signal handler that interrupted another call of the same thread.
 #pragma once
 
 #include <sys/uio.h>

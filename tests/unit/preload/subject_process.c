@@ -81,6 +81,26 @@ static void vfork_child_writes(void) {
   ends_well(child);
 }
 
+/* The child's descriptors are its own: what the parent's table says of their numbers is wrong. */
+static void vfork_child_writes_elsewhere(void) {
+  const int fd = open("f", O_RDWR | O_CREAT | O_DSYNC, 0644);
+  REQUIRE(fcntl(2, F_GETFD) >= 0); /* known, and not a file of the volume */
+  const pid_t child = vfork();
+  if (child == 0) {
+    if (dup2(fd, 2) != 2 || dup2(fd, 9) != 9) _exit(1);
+    if (ftruncate(2, 8) != 0) _exit(2);
+    if (fallocate(9, 0, 0, 16) != 0 && errno != EIO) _exit(3);
+    /* Synchronous: on the disk, but an older record may come back. */
+    if (write(2, "child", 5) != -1 || errno != EIO) _exit(4);
+    close(fd);
+    open("/dev/null", O_RDWR);
+    if (write(fd, "x", 1) != 1) _exit(5);
+    _exit(0);
+  }
+  ends_well(child);
+  REQUIRE(write(fd, "parent", 6) == 6);
+}
+
 /* Runs after an exec, or says which variables there are. */
 static void after_exec(void) {
   const int fd = open("after", O_WRONLY | O_CREAT, 0644);
@@ -254,6 +274,8 @@ const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"clone_calls", clone_calls},
                                              {"vfork_child", vfork_child},
                                              {"vfork_child_writes", vfork_child_writes},
+                                             {"vfork_child_writes_elsewhere",
+                                              vfork_child_writes_elsewhere},
                                              {"after_exec", after_exec},
                                              {"inherited_descriptor", inherited_descriptor},
                                              {"exec_passes_descriptors", exec_passes_descriptors},

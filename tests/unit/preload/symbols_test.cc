@@ -149,7 +149,8 @@ class SameResultsTest : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, SameResultsTest,
     testing::Values("open_family", "open_fortified", "open_by_number", "open_errors",
-                    "open_for_reading", "open_truncates", "open_truncates_unseen", "open_outside", "open_temporary",
+                    "open_for_reading", "open_truncates", "open_truncates_unseen",
+                    "open_outside", "open_temporary",
                     "sync_flag", "data_sync_flag", "sync_flag_keeps_locks", "stdio_open",
                     "stdio_temporary", "standard_output", "write_family", "write_by_number",
                     "write_synchronous", "write_append", "write_errors", "write_others",
