@@ -20,6 +20,7 @@ struct Known {
 constexpr std::string_view kStdioNote = "stdio writes are not seen: reason stdio";
 constexpr std::string_view kCopyNote = "the bytes are not seen: reason copy";
 constexpr std::string_view kAllocateNote = "reason allocate";
+constexpr std::string_view kSpawnNote = "with O_TRUNC each start uncovers every file: position";
 constexpr std::string_view kIoctlNote = "a request that may change bytes: reason allocate or copy";
 constexpr std::string_view kMapNote = "a shared writable map: reason map, until the session ends";
 constexpr std::string_view kNameNote = "the new name is synced for real: reason name";
@@ -66,6 +67,7 @@ constexpr Known kKnown[] = {
     {"fallocate64", Cover::kUncovered, kAllocateNote},
     {"posix_fallocate", Cover::kUncovered, kAllocateNote},
     {"posix_fallocate64", Cover::kUncovered, kAllocateNote},
+    {"posix_spawn_file_actions_addopen", Cover::kUncovered, kSpawnNote},
     {"ioctl", Cover::kUncovered, kIoctlNote},
     {"mmap", Cover::kUncovered, kMapNote},
     {"mmap64", Cover::kUncovered, kMapNote},

@@ -10,6 +10,7 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdarg>
@@ -132,14 +133,30 @@ bool RefusedDescriptor(int fd) {
   return Refused(AT_FDCWD, path);
 }
 
+// A list of file actions cuts a file, or did.
+constinit std::atomic<bool> actions_cut{false};
+
 int Spawn(decltype(real_calls.posix_spawn) real, bool refused, pid_t* child, const char* path,
           const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
           char* const* arguments, char* const* environment) {
   if (refused) return EPERM;
   if (!library.on()) return real(child, path, actions, attributes, arguments, environment);
-  return WithEnvironment(environment, [&](char* const* completed) {
-    return real(child, path, actions, attributes, arguments, completed);
-  });
+  const auto start = [&] {
+    return WithEnvironment(environment, [&](char* const* completed) {
+      return real(child, path, actions, attributes, arguments, completed);
+    });
+  };
+  // The C library's child carries the actions out, unseen, and may have done so when this fails.
+  // Which files they cut depends on the child's directory, too: all are uncovered.
+  if (actions == nullptr || !library.logs() || !actions_cut.load()) return start();
+  const int before = errno;
+  library.files().UncoverAll(direct::Reason::kPosition);
+  errno = before;
+  const int result = start();
+  const int after = errno;
+  library.files().UncoverAll(direct::Reason::kPosition);
+  errno = after;
+  return result;
 }
 
 // system(3) and popen(3) take the environment of the process: puts the variables back there. This
@@ -234,6 +251,12 @@ SALIUS_INTERPOSE(int, posix_spawnp, pid_t* child, const char* file,
   const bool refused = library.on() && salius::preload::RefusedByName(file);
   return salius::preload::Spawn(real_calls.posix_spawnp, refused, child, file, actions, attributes,
                                 arguments, environment);
+}
+
+SALIUS_INTERPOSE(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* actions, int fd,
+                 const char* path, int flags, mode_t mode) {
+  if ((flags & O_TRUNC) != 0) salius::preload::actions_cut.store(true);
+  return real_calls.posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
 
 SALIUS_INTERPOSE(int, system, const char* command) {

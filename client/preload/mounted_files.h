@@ -67,6 +67,7 @@ class MountedFiles final : public direct::Files {
   void Uncover(direct::File, direct::Reason) override {}
   direct::File Known(uint64_t, uint64_t) override { return {}; }
   void UncoverInode(uint64_t, uint64_t, direct::Reason) override {}
+  void UncoverAll(direct::Reason) override {}
   int Sync(direct::File, int, bool) override { return 0; }
   int SyncNow(direct::File, int, bool) override { return 0; }
   uint64_t Ticket(direct::File) override { return 0; }

@@ -6,7 +6,7 @@
 // and EndUnseen, which make the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns, Known, BeginUnseen, EndUnseen, Uncover and UncoverInode may be called from a
+// function. Only Owns, Known, BeginUnseen, EndUnseen and the Uncover functions may be called from a
 // signal handler that interrupted another call of the same thread.
 #pragma once
 
@@ -86,6 +86,9 @@ class Files {
   // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.
   // Needs no right to the file. Otherwise as Uncover.
   virtual void UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
+
+  // Makes every file uncovered that Open was called for in this session. Otherwise as Uncover.
+  virtual void UncoverAll(Reason reason) = 0;
 
   // Returns 0 when everything written to the file before the call is durable, else an errno: that
   // of fsync(2), or EIO when the volume has failed or its coordinator has died. `fd`: a descriptor

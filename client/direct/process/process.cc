@@ -322,6 +322,13 @@ void Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
   Changed();
 }
 
+void Process::UncoverAll(Reason reason) {
+  for (uint32_t i = 0; i < window_.header().files; ++i) {
+    if (window_.file(i).inode.load() != 0) UncoverFile(window_, i, reason);
+  }
+  Changed();
+}
+
 uint64_t Process::Ticket(File file) {
   const PhaseWord phase = window_.phase();
   if (file.tracked() && phase.phase() == Phase::kReplicated) {

@@ -64,6 +64,7 @@ class Process final : public Files {
   void Uncover(File file, Reason reason) override;
   File Known(uint64_t device, uint64_t inode) override;
   void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
+  void UncoverAll(Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
   int SyncNow(File file, int fd, bool data_only) override;
   uint64_t Ticket(File file) override;

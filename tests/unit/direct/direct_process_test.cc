@@ -612,6 +612,31 @@ TEST_F(DirectProcessTest, FileIsUncoveredByItsInodeNumber) {
   close(fd);
 }
 
+TEST_F(DirectProcessTest, AllFilesAreUncoveredAtOnce) {
+  int a = -1, b = -1;
+  const File first = OpenCovered("a", &a);
+  const File second = OpenCovered("b", &b);
+  process_.UncoverAll(Reason::kPosition);
+  EXPECT_FALSE(Covered(first));
+  EXPECT_FALSE(Covered(second));
+  close(a);
+  close(b);
+}
+
+TEST_F(DirectProcessTest, KnownFileIsFoundByItsInodeNumber) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  struct stat status;
+  ASSERT_EQ(fstat(fd, &status), 0);
+  const File known = process_.Known(status.st_dev, status.st_ino);
+  EXPECT_EQ(known.index, file.index);
+  EXPECT_EQ(known.tag, file.tag);
+  EXPECT_FALSE(process_.Known(status.st_dev + 1, status.st_ino).tracked());
+  ASSERT_EQ(stat(volume_.Path(".").c_str(), &status), 0);
+  EXPECT_FALSE(process_.Known(status.st_dev, status.st_ino).tracked());
+  close(fd);
+}
+
 TEST_F(DirectProcessTest, AnotherIdMakesTheEntryNew) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);

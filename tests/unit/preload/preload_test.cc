@@ -230,6 +230,8 @@ INSTANTIATE_TEST_SUITE_P(
                                   Times(6, {"after-fork", "open after", "write after 0 4 none"})})},
         Case{"spawn_family", Join({{"open after", "write after 0 4 mine"},
                                    Times(3, {"open after", "write after 0 4 none"})})},
+        Case{"spawn_cuts",
+             Join({{"open f", "write f 0 5 hello"}, Times(4, {"uncover-all position"})})},
         Case{"exec_errors", {"open text", "write text 0 5 hello"}},
         Case{"terminal", {"open f", "uncover f stdio", "after-fork"}},
         Case{"daemon_style",

@@ -139,6 +139,10 @@ class Recording final : public salius::direct::Files {
     }
   }
 
+  void UncoverAll(Reason reason) override {
+    Line("uncover-all %s", salius::direct::ReasonName(reason));
+  }
+
   int Sync(File file, int fd, bool data_only) override {
     Enter();
     if (owners_[file.index].load() == Raw(SYS_gettid)) Fail("Sync with Lock");

@@ -189,6 +189,27 @@ static void exec_family(void) {
   for (int which = 0; which <= 12; ++which) run(which);
 }
 
+static void spawn_cuts(void) {
+  char* const list[] = {"true", NULL};
+  posix_spawn_file_actions_t actions;
+  pid_t child;
+  const int fd = subject_file("f");
+  REQUIRE(write(fd, "hello", 5) == 5);
+  REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
+  REQUIRE(posix_spawn_file_actions_addopen(&actions, 9, "f", O_RDONLY, 0) == 0);
+  REQUIRE(posix_spawn(&child, "/bin/true", &actions, NULL, list, environ) == 0);
+  ends_well(child);
+  REQUIRE(posix_spawn_file_actions_addopen(&actions, 8, "f", O_WRONLY | O_TRUNC, 0) == 0);
+  REQUIRE(posix_spawn(&child, "/bin/true", &actions, NULL, list, environ) == 0);
+  ends_well(child);
+  REQUIRE(lseek(fd, 0, SEEK_END) == 0);
+  /* The actions are carried out before the program is looked for. */
+  REQUIRE(posix_spawnp(&child, "absent-program", &actions, NULL, list, environ) == ENOENT);
+  REQUIRE(posix_spawn(&child, "/bin/true", NULL, NULL, list, environ) == 0);
+  ends_well(child);
+  REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
+}
+
 static void spawn_family(void) {
   char* const list[] = {(char*)subject_path, "after_exec", NULL};
   pid_t child;
@@ -280,6 +301,7 @@ const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"inherited_descriptor", inherited_descriptor},
                                              {"exec_passes_descriptors", exec_passes_descriptors},
                                              {"exec_family", exec_family},
+                                             {"spawn_cuts", spawn_cuts},
                                              {"spawn_family", spawn_family},
                                              {"exec_errors", exec_errors},
                                              {"refused", refused},

@@ -47,6 +47,7 @@ const Names& Calls() {
       "removexattr", "fremovexattr", "lremovexattr",
       // Processes and signals.
       "fork", "vfork", "_Fork", "clone", "daemon", "login_tty", "posix_spawn", "posix_spawnp",
+      "posix_spawn_file_actions_addopen",
       "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "execveat", "fexecve",
       "system", "popen", "_exit", "syscall", "sigaction", "signal", "bsd_signal", "ssignal",
       "sysv_signal", "__sysv_signal", "sigset"};
