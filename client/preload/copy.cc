@@ -2,7 +2,8 @@
 //
 // | call | what is done |
 // |---|---|
-// | `truncate`, `ftruncate` | logged, under the file's lock |
+// | `ftruncate` | logged, under the file's lock |
+// | `truncate` | uncovered: allocate |
 // | `fallocate`, `posix_fallocate` | uncovered: allocate |
 // | `ioctl` with a request that is not known to change nothing | uncovered: allocate |
 // | `sendfile`, `copy_file_range`, `splice`, `ioctl(FICLONE)` into the file | uncovered: copy |
@@ -13,7 +14,6 @@
 #include <fcntl.h>
 #include <linux/fiemap.h>
 #include <linux/fs.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdarg>
@@ -22,10 +22,12 @@
 #include "client/preload/export.h"
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
+#include "client/preload/look.h"
+#include "client/preload/named_change.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
-#include "client/preload/volume_ioctl.h"
 #include "client/preload/section.h"
+#include "client/preload/volume_ioctl.h"
 
 namespace salius::preload {
 namespace {
@@ -60,33 +62,16 @@ int Ftruncate(int fd, off64_t size) {
   return static_cast<int>(Returned(result));
 }
 
-// Truncates by name through a descriptor, when the file is the volume's. Returns 0 or -errno, or 1
-// when the call is to be made by name.
-long TruncateByName(const char* path, off64_t size) {
-  struct stat status;
-  if (Raw(SYS_stat, path, &status) != 0 || !S_ISREG(status.st_mode)) return 1;
-  const long fd = Raw(SYS_openat, AT_FDCWD, path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  // Without a descriptor left the truncation would go unseen.
-  if (fd == -EMFILE || fd == -ENFILE) return fd;
-  if (fd < 0) return 1;
-  long result = 1;
-  {
-    Section section;
-    if (section.whole()) {
-      const direct::File file = library.files().Open(static_cast<int>(fd), false);
-      if (file.tracked()) result = TruncateTracked(static_cast<int>(fd), file, size);
-    }
-  }
-  CloseKeepingLocks(static_cast<int>(fd));
-  return result;
-}
-
+// Nothing is opened: an open and a close need a free descriptor, drop the program's record locks,
+// and are seen by others. So the file is known by its inode number only, and uncovered.
 int Truncate(const char* path, off64_t size) {
-  if (library.logs()) {
-    const long result = TruncateByName(path, size);
-    if (result <= 0) return static_cast<int>(Returned(result));
+  const Place place = PlaceOf(AT_FDCWD, path, 0);
+  Seen seen;
+  if (library.logs() && LookAt(place.directory, place.path, &seen, place.link)) {
+    library.UncoverSeen(seen, Reason::kAllocate);
   }
-  return real_calls.truncate(path, size);
+  return ChangeNamed(place, place, Reason::kAllocate,
+                     [&] { return real_calls.truncate(path, size); });
 }
 
 // Makes `call`, which changes the file behind `fd` unseen. Returns what it returns, with its errno.

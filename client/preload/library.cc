@@ -286,11 +286,22 @@ void Library::Uncover(int fd, Reason reason) {
   if (found.tracked()) files_->Uncover(found.file, reason);
 }
 
-void Library::UncoverSeen(const Seen& seen, Reason reason) {
-  if (!logs() || !S_ISREG(seen.mode)) return;
+bool Library::UncoverSeen(const Seen& seen, Reason reason) {
+  if (!logs() || !S_ISREG(seen.mode)) return false;
   const int before = errno;
-  files_->UncoverInode(seen.device, seen.inode, reason);
+  const bool known = files_->UncoverInode(seen.device, seen.inode, reason);
   errno = before;
+  return known;
+}
+
+bool Library::IsOfVolume(int directory, const char* path) {
+  const int before = errno;
+  const auto fd = static_cast<int>(
+      Raw(SYS_openat, directory, path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  const bool inside = fd >= 0 && files_->IsOfVolume(fd);
+  if (fd >= 0) Raw(SYS_close, fd);
+  errno = before;
+  return inside;
 }
 
 direct::File Library::Known(const Seen& seen) {
@@ -320,10 +331,6 @@ int Library::Sync(int fd, const Descriptor& descriptor, bool data_only) {
 int Library::SyncAll() {
   Section section;
   return section.whole() ? files_->SyncAll() : EIO;
-}
-
-void CloseKeepingLocks(int fd) {
-  if (!IsLocked(fd)) Raw(SYS_close, fd);
 }
 
 }  // namespace salius::preload

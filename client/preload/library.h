@@ -76,8 +76,11 @@ class Library {
   void Uncover(int fd, direct::Reason reason);
 
   // Makes the file that was seen uncovered, if the volume knows it. A file that it does not know is
-  // uncovered when it is opened. errno stays. Async-signal-safe.
-  void UncoverSeen(const Seen& seen, direct::Reason reason);
+  // uncovered when it is opened. Returns whether it is known. errno stays. Async-signal-safe.
+  bool UncoverSeen(const Seen& seen, direct::Reason reason);
+  // Returns whether `path` under `directory` is in the volume; a link at its end is not followed.
+  // False also when the kernel does not say so. errno stays. Async-signal-safe.
+  bool IsOfVolume(int directory, const char* path);
 
   // Returns the file that was seen, if changes are logged here and the volume knows it; else an
   // untracked one. errno stays. Async-signal-safe.
@@ -119,9 +122,5 @@ class Library {
 };
 
 extern Library library;
-
-// Closes a descriptor of ours to a file of the program. Closing one drops the process's record
-// locks on the file (fcntl(2)), so it stays open while there are any.
-void CloseKeepingLocks(int fd);
 
 }  // namespace salius::preload

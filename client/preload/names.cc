@@ -38,6 +38,27 @@ int AttributesOf(int fd, Plain plain, long number, Arguments... arguments) {
                           [&] { return OnDescriptor(fd, plain, number, arguments...); });
 }
 
+// Makes `call`, which moves what is at `before` to `after`.
+template <typename Call>
+int Rename(const Place& before, const Place& after, Call call) {
+  Seen seen;
+  long directory = -1;
+  if (library.logs() && LookAt(before.directory, before.path, &seen) && S_ISDIR(seen.mode)) {
+    directory = Raw(SYS_openat, before.directory, before.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+  }
+  const auto fd = static_cast<int>(directory);
+  const bool inside = fd >= 0 && library.files().IsOfVolume(fd);
+  const int result = ChangeNamed(before, after, Reason::kName, call);
+  const int error = errno;
+  // No recovery finds the files of a directory that left the volume. Which they are is not known.
+  if (result == 0 && inside && !library.files().IsOfVolume(fd)) {
+    library.files().UncoverAll(Reason::kNoId);
+  }
+  if (fd >= 0) Raw(SYS_close, fd);
+  errno = error;
+  return result;
+}
+
 }  // namespace
 }  // namespace salius::preload
 
@@ -48,19 +69,19 @@ using salius::preload::ChangeNamed;
 using salius::preload::OnDescriptor;
 using salius::preload::Place;
 using salius::preload::PlaceOf;
+using salius::preload::Rename;
 using salius::preload::real_calls;
 
 constexpr int kNoFollow = AT_SYMLINK_NOFOLLOW;
 
 SALIUS_INTERPOSE(int, rename, const char* from, const char* to) {
-  return ChangeNamed(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
-                     Reason::kName, [&] { return real_calls.rename(from, to); });
+  return Rename(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
+                [&] { return real_calls.rename(from, to); });
 }
 SALIUS_INTERPOSE(int, renameat, int from_directory, const char* from, int to_directory,
                  const char* to) {
-  return ChangeNamed(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
-                     Reason::kName,
-                     [&] { return real_calls.renameat(from_directory, from, to_directory, to); });
+  return Rename(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
+                [&] { return real_calls.renameat(from_directory, from, to_directory, to); });
 }
 SALIUS_INTERPOSE(int, renameat2, int from_directory, const char* from, int to_directory,
                  const char* to, unsigned flags) {
@@ -69,9 +90,8 @@ SALIUS_INTERPOSE(int, renameat2, int from_directory, const char* from, int to_di
   const auto call = [&] {
     return real_calls.renameat2(from_directory, from, to_directory, to, flags);
   };
-  if ((flags & RENAME_EXCHANGE) == 0) return ChangeNamed(before, after, Reason::kName, call);
-  return ChangeNamed(after, before, Reason::kName,
-                     [&] { return ChangeNamed(before, after, Reason::kName, call); });
+  if ((flags & RENAME_EXCHANGE) == 0) return Rename(before, after, call);
+  return Rename(after, before, [&] { return Rename(before, after, call); });
 }
 SALIUS_INTERPOSE(int, link, const char* from, const char* to) {
   return ChangeNamed(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),

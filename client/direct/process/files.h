@@ -6,7 +6,7 @@
 // and EndUnseen, which make the next Sync of the file a real fsync(2).
 //
 // Dependency-free: no Abseil, no exceptions, no RTTI, no allocation. Any thread may call any
-// function. Only Owns, Known, BeginUnseen, EndUnseen and the Uncover functions may be called from a
+// function. Only Owns, Known, BeginUnseen, EndUnseen and the Uncover family may be called from a
 // signal handler that interrupted another call of the same thread.
 #pragma once
 
@@ -34,7 +34,8 @@ class Files {
   // for writing, and for a descriptor that is to be synced and is not known yet. Gives the file its
   // id if it has none. `made`: the open created the file, so its name is not on disk.
   // Returns an untracked File when the descriptor is of another volume, no regular file, or without
-  // room or permission for it: the caller then uses the raw system calls for it.
+  // room in the table: the caller then uses the raw system calls for it. Without permission to read
+  // the id or to give one, the file is tracked, and uncovered for as long as that lasts.
   virtual File Open(int fd, bool made) = 0;
 
   // Waits until the log has room for a write of `bytes` bytes to the file, for at most
@@ -84,8 +85,8 @@ class Files {
 
   // Does so to the file of this device and inode number, which need not be open, if Open was called
   // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.
-  // Needs no right to the file. Otherwise as Uncover.
-  virtual void UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
+  // Needs no right to the file. Returns whether the file is known. Otherwise as Uncover.
+  virtual bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
 
   // Makes every file uncovered that Open was called for in this session. Otherwise as Uncover.
   virtual void UncoverAll(Reason reason) = 0;

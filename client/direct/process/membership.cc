@@ -38,15 +38,18 @@ class PathOf {
 
 }  // namespace
 
-bool IsBelow(int root, int fd) {
+Place PlaceOf(int root, int fd) {
   PathOf top(root), path(fd);
   size_t size = top.size();
-  if (size == 0 || path.size() == 0) return false;
+  if (size == 0 || path.size() == 0) return Place::kUnknown;
   if (size == 1) size = 0;  // the root of the file system
-  if (path.size() <= size || std::memcmp(path.text(), top.text(), size) != 0) return false;
+  if (path.size() <= size || std::memcmp(path.text(), top.text(), size) != 0) {
+    return Place::kOutside;
+  }
   const char* const rest = path.text() + size;
   constexpr char kOwn[] = "/.salius/";
-  return rest[0] == '/' && std::strncmp(rest, kOwn, sizeof(kOwn) - 1) != 0;
+  const bool below = rest[0] == '/' && std::strncmp(rest, kOwn, sizeof(kOwn) - 1) != 0;
+  return below ? Place::kBelow : Place::kOutside;
 }
 
 int SyncName(int root, int fd) {

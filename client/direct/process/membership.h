@@ -7,9 +7,13 @@
 
 namespace salius::direct {
 
-// Returns whether the open file `fd` is below the directory `root` and not in .salius. False also
-// when the kernel does not tell: /proc is not there, or the file was reached by another mount.
-bool IsBelow(int root, int fd);
+enum class Place {
+  kBelow,    // below the directory, and not in .salius
+  kOutside,  // elsewhere, or reached by another mount
+  kUnknown,  // the kernel does not tell: /proc is not there, or the path is too long
+};
+// Returns where the open file `fd` is, as seen from the directory `root`.
+Place PlaceOf(int root, int fd);
 
 // Makes the name of `fd` durable: fsync(2) of its directory. A file without a name needs none. If
 // the directory cannot be opened, the file system of `root` is synced. Returns 0 or an errno.

@@ -41,19 +41,25 @@ uint32_t Cpus() {
 
 bool Stamping(Phase phase) { return phase == Phase::kStamping || phase == Phase::kReplicated; }
 
-// `hidden`: set when this process may not read the file, and so not whether it has an id.
-bool ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id, bool* hidden) {
+// The outcome of reading a file's id.
+enum class IdRead {
+  kFound,   // it has one, of this inode and this volume
+  kNone,    // it has none that counts
+  kHidden,  // this process may not read it
+};
+
+IdRead ReadId(int fd, uint64_t inode, const VolumeId& volume, FileId* id) {
   uint8_t value[kDirectIdBytes];
   const long size =
       RawCall(SYS_fgetxattr, fd, AsLong(kDirectIdXattr), AsLong(value), sizeof(value));
-  *hidden = size == -EACCES;
+  if (size == -EACCES) return IdRead::kHidden;
   DirectId found;
   if (size < 0 || !DecodeDirectId(value, static_cast<size_t>(size), &found) ||
       !DirectIdIsOf(found, inode, volume.bytes.data())) {
-    return false;
+    return IdRead::kNone;
   }
   *id = found.file_id;
-  return true;
+  return IdRead::kFound;
 }
 
 // Returns 0, or -errno. `flags`: those of setxattr(2).
@@ -118,46 +124,57 @@ File Process::Open(int fd, bool made) {
   (void)made;  // a file that is not in the table is uncovered as new either way
   struct stat status;
   if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || !S_ISREG(status.st_mode)) return {};
-  if (status.st_dev != window_.header().root_device) return {};
-  // A file of the table is of the volume, even if the kernel does not show its path here.
+  const Header& header = window_.header();
+  if (status.st_dev != header.root_device) return {};
+  const Place place = PlaceOf(descriptors_[kRootDescriptor], fd);
+  FileId id = kNoFileId;
+  if (place == Place::kOutside &&
+      ReadId(fd, status.st_ino, header.volume, &id) == IdRead::kNone) {
+    return {};  // also when its inode number was a file's of the volume
+  }
   uint32_t index = FindFile(window_, status.st_ino);
   if (index == kNoFile) {
-    if (!IsBelow(descriptors_[kRootDescriptor], fd)) return {};
     WindowLock lock(window_);
     index = FindOrAddFile(window_, status.st_ino);
   }
-  if (index == kNoFile || !Identify(fd, status.st_ino, index)) return {};
+  // The table never has room again, so no process logs this file.
+  if (index == kNoFile) return {};
+  Identify(fd, status.st_ino, index, place);
   return {index, window_.file(index).tag.load()};
 }
 
-bool Process::Identify(int fd, uint64_t inode, uint32_t file) {
+// A file that is not identified is in the table all the same. Otherwise its writes would go past
+// the records of a process that can identify it: later, or because it is of another user.
+void Process::Identify(int fd, uint64_t inode, uint32_t file, Place place) {
   const VolumeId& volume = window_.header().volume;
-  FileEntry& entry = window_.file(file);
+  const FileEntry& entry = window_.file(file);
   FileId id = kNoFileId;
   FileId fresh = kNoFileId;
-  bool hidden = false;
-  // Before the stripe: it may wait.
-  if (!ReadId(fd, inode, volume, &id, &hidden)) fresh = NewFileId();
+  // Before the stripe: it may wait. Only what is below the directory is found by a recovery.
+  if (place == Place::kBelow && ReadId(fd, inode, volume, &id) != IdRead::kFound) {
+    fresh = NewFileId();
+  }
   StripeLock lock(window_, file);
   const FileId known = entry.id.load();
-  if (!ReadId(fd, inode, volume, &id, &hidden)) {
-    id = fresh;
-    if (id == kNoFileId) return false;
-    const long error = WriteId(fd, inode, volume, id, hidden ? XATTR_CREATE : 0);
-    // It has an id, and an open of this session gave it or read it: the records under it count.
-    if (error == -EEXIST && known != kNoFileId) return true;
-    if (error != 0) return false;
+  switch (ReadId(fd, inode, volume, &id)) {
+    case IdRead::kFound:
+      if (place == Place::kBelow) return IdentifyFile(window_, file, id);
+      if (place == Place::kUnknown && known == id) return;
+      return LeaveUnidentified(window_, file, id);
+    case IdRead::kNone:
+      if (fresh != kNoFileId && WriteId(fd, inode, volume, fresh, 0) == 0) {
+        return IdentifyFile(window_, file, fresh);
+      }
+      return LeaveUnidentified(window_, file, kNoFileId);
+    case IdRead::kHidden:
+      break;
   }
-  if (known == id) return true;
-  if (known == kNoFileId) {
-    // A sync of the coordinator that began before the id was written does not bring it to the disk.
-    // Recovery finds a file by its id only.
-    UncoverFile(window_, file, Reason::kNew);
-    entry.id.store(id);
-  } else {
-    ResetFile(window_, file, id);  // the inode number was used again
-  }
-  return true;
+  const long error =
+      fresh == kNoFileId ? -EACCES : WriteId(fd, inode, volume, fresh, XATTR_CREATE);
+  if (error == 0) return IdentifyFile(window_, file, fresh);
+  // It has an id, and an open of this session gave it or read it: the records under it count.
+  if (error == -EEXIST && known != kNoFileId) return;
+  LeaveUnidentified(window_, file, known);
 }
 
 FileId Process::NewFileId() {
@@ -314,17 +331,18 @@ File Process::Known(uint64_t device, uint64_t inode) {
   return {index, window_.file(index).tag.load()};
 }
 
-void Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
-  if (device != window_.header().root_device) return;
+bool Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
+  if (device != window_.header().root_device) return false;
   const uint32_t index = FindFile(window_, inode);
   // An entry of an inode number that is used again may still be the old file's: no harm is done.
   if (index != kNoFile) UncoverFile(window_, index, reason);
   Changed();
+  return index != kNoFile;
 }
 
 void Process::UncoverAll(Reason reason) {
-  for (uint32_t i = 0; i < window_.header().files; ++i) {
-    if (window_.file(i).inode.load() != 0) UncoverFile(window_, i, reason);
+  for (uint32_t index = 0; index < window_.header().files; ++index) {
+    if (window_.file(index).inode.load() != 0) UncoverFile(window_, index, reason);
   }
   Changed();
 }
@@ -367,7 +385,8 @@ bool Process::IsOfVolume(int fd) const {
   if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || status.st_dev != header.root_device) {
     return false;
   }
-  return status.st_ino == header.root_inode || IsBelow(descriptors_[kRootDescriptor], fd);
+  return status.st_ino == header.root_inode ||
+         PlaceOf(descriptors_[kRootDescriptor], fd) == Place::kBelow;
 }
 
 // The child has the same memory and descriptors. It keeps the connection, so that the coordinator

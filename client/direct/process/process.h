@@ -24,6 +24,7 @@
 #include "client/direct/process/attach.h"
 #include "client/direct/process/direct_gate.h"
 #include "client/direct/process/files.h"
+#include "client/direct/process/membership.h"
 #include "client/direct/window/layout.h"
 #include "client/direct/window/stamp.h"
 
@@ -63,7 +64,7 @@ class Process final : public Files {
   void EndUnseen(File file, Reason reason) override;
   void Uncover(File file, Reason reason) override;
   File Known(uint64_t device, uint64_t inode) override;
-  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
+  bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
   void UncoverAll(Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
   int SyncNow(File file, int fd, bool data_only) override;
@@ -87,8 +88,9 @@ class Process final : public Files {
   bool Logs(const FileEntry& entry) const;
   // Stamps one record of the file. Under its stripe.
   Stamped Log(uint32_t file, Draft& draft);
-  // Gives the file behind `fd` its id, or reads it. Returns false when that is not possible.
-  bool Identify(int fd, uint64_t inode, uint32_t file);
+  // Gives the file behind `fd` its id, or reads it. Where that is not possible, the file is
+  // uncovered until it is.
+  void Identify(int fd, uint64_t inode, uint32_t file, Place place);
   FileId NewFileId();
   // Syncs the file by a promise to the next output. kAgain: the sync must wait, as without a gate.
   int SyncEarly(File file);

@@ -15,8 +15,15 @@ uint32_t Hash(uint64_t inode) { return static_cast<uint32_t>((inode * 0x9E3779B9
 constexpr uint32_t BitOf(Reason reason) {
   return uint32_t{1} << static_cast<uint32_t>(reason);
 }
-// A file that is uncovered for one of these stays so until the session ends.
-constexpr uint32_t kStickyReasons = BitOf(Reason::kMap) | BitOf(Reason::kStdio);
+// A real fsync(2) does not end these.
+constexpr uint32_t kStickyReasons =
+    BitOf(Reason::kMap) | BitOf(Reason::kStdio) | BitOf(Reason::kNoId);
+
+// Later stores through a map, and later writes of a stream, are not seen.
+uint8_t StickyOf(Reason reason) {
+  if (reason == Reason::kNoId) return kStickyNoId;
+  return (BitOf(reason) & kStickyReasons) != 0 ? kStickySession : 0;
+}
 
 // These may be of a change that is under way.
 constexpr uint32_t kUnseenReasons = BitOf(Reason::kCopy) | BitOf(Reason::kAllocate) |
@@ -81,6 +88,30 @@ void ResetFile(const SharedWindow& window, uint32_t file, FileId id) {
   entry.id.store(id);
 }
 
+void IdentifyFile(const SharedWindow& window, uint32_t file, FileId id) {
+  FileEntry& entry = window.file(file);
+  const FileId known = entry.id.load();
+  const bool unidentified = (entry.sticky.load() & kStickyNoId) != 0;
+  if (!unidentified) {
+    if (known == id) return;
+    if (known != kNoFileId) return ResetFile(window, file, id);  // the inode number was used again
+  }
+  // A sync of the coordinator that began before the id was written does not bring it to the disk.
+  // Recovery finds a file by its id only.
+  UncoverFile(window, file, Reason::kNew);
+  entry.id.store(id);
+  entry.sticky.fetch_and(static_cast<uint8_t>(~kStickyNoId));
+  entry.reasons.fetch_and(~BitOf(Reason::kNoId));
+}
+
+void LeaveUnidentified(const SharedWindow& window, uint32_t file, FileId maybe) {
+  FileEntry& entry = window.file(file);
+  const bool unidentified = (entry.sticky.load() & kStickyNoId) != 0;
+  if (entry.id.load() != maybe && !unidentified) ResetFile(window, file, maybe);
+  UncoverFile(window, file, Reason::kNoId);
+  entry.id.store(maybe);
+}
+
 FileId TakeFileId(const SharedWindow& window, bool* few) {
   auto& ids = window.header().file_ids;
   *few = ids.next + ids.few >= ids.limit;
@@ -90,8 +121,7 @@ FileId TakeFileId(const SharedWindow& window, bool* few) {
 void UncoverFile(const SharedWindow& window, uint32_t file, Reason reason) {
   FileEntry& entry = window.file(file);
   entry.reasons.fetch_or(BitOf(reason));
-  // Later stores through the map, and later writes of the stream, are not seen either.
-  if ((BitOf(reason) & kStickyReasons) != 0) entry.sticky.store(1);
+  if (const uint8_t sticky = StickyOf(reason)) entry.sticky.fetch_or(sticky);
   UncoverFile(window, file);
   entry.reasons.fetch_or(BitOf(reason));  // CoverFile may have cleared it before the word changed
 }

@@ -20,6 +20,14 @@ uint32_t FindOrAddFile(const SharedWindow& window, uint64_t inode);
 // file's stripe.
 void ResetFile(const SharedWindow& window, uint32_t file, FileId id);
 
+// The file's id was read, or written to it: records name the file by it from now on. Uncovered as
+// new if that was not known. Under the file's stripe.
+void IdentifyFile(const SharedWindow& window, uint32_t file, FileId id);
+// The file has no id, or none that can be read. It is uncovered until IdentifyFile. `maybe`: the id
+// that it may have; kNoFileId: it has none. Handles of the file stay good: a process that has it
+// open keeps its inode number. Under the file's stripe.
+void LeaveUnidentified(const SharedWindow& window, uint32_t file, FileId maybe);
+
 // Takes a new file id. kNoFileId when none is left until the coordinator notes more. `few`: set when
 // a kick is due. Under the window lock.
 FileId TakeFileId(const SharedWindow& window, bool* few);

@@ -61,7 +61,7 @@ namespace salius::direct {
 
 inline constexpr uint64_t kWindowMagic = 0x31574453554C4153;  // "SALUSDW1"
 // Changes with every change of this file that is not an addition to the end of Header.
-inline constexpr uint32_t kWindowVersion = 4;
+inline constexpr uint32_t kWindowVersion = 5;
 
 // The session's treatment of writes and syncs. Changed by the coordinator only.
 enum class Phase : uint32_t {
@@ -97,6 +97,13 @@ struct alignas(64) Stripe {
   std::atomic<uint32_t> file;
 };
 
+// FileEntry::sticky is a set of these. While it is not empty, nothing is logged for the file, and
+// each sync of it is a real fsync(2).
+enum Sticky : uint8_t {
+  kStickySession = 1u << 0,  // a map or a stream: until the session ends
+  kStickyNoId = 1u << 1,     // until an open can read the file's id, or give it one
+};
+
 // A file of the volume. Entries are never removed: the table is of one session.
 // `uncovered` is a pair of numbers in one word: (sync epoch << 32) | counter. The file is covered
 // when the epoch is 0 or at most Header::clean_epoch, and `sticky` is 0. The counter changes with
@@ -104,7 +111,8 @@ struct alignas(64) Stripe {
 // on are no epochs: they count the changes under way that are not logged.
 struct alignas(64) FileEntry {
   std::atomic<uint64_t> inode;      // 0: free. Set last when the entry is inserted, then constant
-  std::atomic<uint64_t> id;         // the file id; 0: not known yet. Under the stripe
+  std::atomic<uint64_t> id;         // the file id; 0: not known yet. With kStickyNoId the file may
+                                    // be another one. Under the stripe
   std::atomic<uint64_t> uncovered;  // see above. Any time
   std::atomic<uint64_t> syncing;    // the value of `uncovered` at which the last real sync began:
                                     // writes since are logged. Under the stripe
@@ -113,7 +121,7 @@ struct alignas(64) FileEntry {
   std::atomic<uint32_t> tag;        // changes when the entry is given to another file
   std::atomic<uint32_t> reasons;    // bit i: uncovered for Reason i. Any time
   std::atomic<int32_t> failed;      // errno of an fsync(2) that failed: every later sync fails
-  std::atomic<uint8_t> sticky;      // uncovered until the session ends
+  std::atomic<uint8_t> sticky;      // a set of Sticky
 };
 static_assert(sizeof(FileEntry) == 64);
 // One such change is under way; one more for each further one. A process that died in one stays

@@ -15,7 +15,7 @@ enum class Reason : uint8_t {
   kFull,        // no room in the log (ring, slots, deadline k*tau)
   kBulk,        // more unsynced bytes than the bulk limit: its data goes past the log
   kPosition,    // where the bytes of a write went could not be proven
-  kAllocate,    // fallocate(2), and requests of ioctl(2)
+  kAllocate,    // fallocate(2), truncate(2) by a path, and requests of ioctl(2)
   kCopy,        // copy_file_range(2), sendfile(2), splice(2), dprintf(3) into the file
   kAio,         // asynchronous writes
   kMap,         // a shared writable map: uncovered until the session ends
@@ -26,14 +26,15 @@ enum class Reason : uint8_t {
   kName,        // rename(2), link(2): the name may not be on disk
   kAttributes,  // mode, owner, times, extended attributes
   kFailed,      // a write or a system call of the library failed half-way
+  kNoId,        // no id to log under: until an open of the file can read its id or give it one
 };
-inline constexpr size_t kReasons = static_cast<size_t>(Reason::kFailed) + 1;
+inline constexpr size_t kReasons = static_cast<size_t>(Reason::kNoId) + 1;
 
 // Returns the reason's name: a word for status, metrics and summaries.
 constexpr const char* ReasonName(Reason reason) {
   constexpr const char* kNames[kReasons] = {
       "new",   "full",    "bulk",       "position", "allocate", "copy",       "aio",   "map",
-      "stdio", "foreign", "dead_owner", "signal",   "name",     "attributes", "failed"};
+      "stdio", "foreign", "dead_owner", "signal",   "name",     "attributes", "failed", "no_id"};
   return static_cast<size_t>(reason) < kReasons ? kNames[static_cast<size_t>(reason)] : "unknown";
 }
 

@@ -583,7 +583,219 @@ TEST_F(DirectProcessTest, NewFileThatMayNotBeReadGetsAnId) {
   const File file = process_.Open(fd, true);
   EXPECT_TRUE(file.tracked());
   EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_TRUE(Covered(file));
   close(fd);
+}
+
+TEST_F(DirectProcessTest, UnreadableFileIsSyncedForRealOverItsRecords) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const FileId id = window().file(file.index).id.load();
+  const Seq older = Write(process_, file, fd, 0, "older");
+  ASSERT_EQ(process_.Sync(file, fd, false), 0);
+  ASSERT_EQ(fchmod(fd, 0), 0);
+  Process heir;
+  ASSERT_EQ(heir.Adopt(volume_.Descriptors()), 0);
+  File inherited;
+  {
+    const WithoutCapabilities none;
+    ASSERT_EQ(open(volume_.Path("a").c_str(), O_WRONLY | O_CLOEXEC), -1);
+    inherited = heir.Open(fd, false);
+  }
+  EXPECT_EQ(inherited.index, file.index);
+  EXPECT_EQ(inherited.tag, file.tag);
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t before = RealSyncs();
+    EXPECT_EQ(Write(heir, inherited, fd, 0, "newer"), 0u);
+    EXPECT_EQ(Write(process_, file, fd, 5, "newer"), 0u);
+    EXPECT_EQ(heir.Sync(inherited, fd, true), 0);
+    EXPECT_EQ(RealSyncs(), before + 1);
+    // No older record is written over it (I3).
+    const Seq record = window().window().issued();
+    EXPECT_EQ(HeaderOf(record).op, Op::kOnDisk);
+    EXPECT_EQ(HeaderOf(record).file_id, id);
+    EXPECT_GE(HeaderOf(record).arg0, older);
+    EXPECT_FALSE(Covered(file));
+  }
+  EXPECT_EQ(window().header().counters.reasons[static_cast<int>(Reason::kNoId)].load(), 2u);
+  volume_.Checkpoint();
+  EXPECT_FALSE(Covered(file));
+  // As soon as it is opened with permission again, all processes log.
+  ASSERT_EQ(fchmod(fd, 0600), 0);
+  const File again = process_.Open(fd, false);
+  EXPECT_EQ(again.tag, file.tag);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_TRUE(Covered(file));
+  const Seq logged = Write(heir, inherited, fd, 0, "logged");
+  ASSERT_GT(logged, 0u);
+  EXPECT_EQ(heir.Sync(inherited, fd, true), 0);
+  EXPECT_EQ(HeaderOf(logged).file_id, id);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FileWithoutAnIdIsLoggedOnceItHasOne) {
+  Process first;
+  ASSERT_EQ(first.Adopt(volume_.Descriptors()), 0);
+  int fd = -1;
+  File early;
+  {
+    const WithoutCapabilities none;  // its owner may not write an xattr to a file of this mode
+    fd = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    ASSERT_GE(fd, 0);
+    early = first.Open(fd, true);
+    ASSERT_TRUE(early.tracked());
+    for (int i = 0; i < 2; ++i) {
+      const uint64_t before = RealSyncs();
+      EXPECT_EQ(Write(first, early, fd, 0, "no id"), 0u);
+      EXPECT_EQ(first.Sync(early, fd, false), 0);
+      EXPECT_EQ(RealSyncs(), before + 1);
+    }
+  }
+  EXPECT_EQ(window().window().issued(), 0u);
+  volume_.Checkpoint();
+  EXPECT_FALSE(Covered(early));
+  ASSERT_EQ(fchmod(fd, 0644), 0);
+  const int other = open(volume_.Path("a").c_str(), O_RDWR | O_CLOEXEC);
+  const File file = process_.Open(other, false);
+  EXPECT_EQ(file.index, early.index);
+  EXPECT_EQ(file.tag, early.tag);
+  // The writes of the first process are not logged yet.
+  EXPECT_EQ(Write(first, early, fd, 0, "uncovered"), 0u);
+  EXPECT_EQ(process_.Sync(file, other, false), 0);
+  EXPECT_TRUE(Covered(file));
+  // Both log from now on, in one order.
+  EXPECT_GT(Write(process_, file, other, 0, "one"), 0u);
+  EXPECT_GT(Write(first, early, fd, 0, "two"), 0u);
+  close(other);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, UnreadableIdOfAnEarlierSessionKeepsTheFileUncovered) {
+  const int fd = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  struct stat status;
+  ASSERT_EQ(fstat(fd, &status), 0);
+  DirectId id;
+  id.file_id = 55;
+  id.inode = status.st_ino;
+  std::memcpy(id.volume, window().header().volume.bytes.data(), sizeof(id.volume));
+  uint8_t value[kDirectIdBytes];
+  EncodeDirectId(id, value);
+  ASSERT_EQ(fsetxattr(fd, kDirectIdXattr, value, sizeof(value), 0), 0);
+  ASSERT_EQ(fchmod(fd, 0200), 0);
+  File file;
+  {
+    const WithoutCapabilities none;
+    file = process_.Open(fd, false);
+  }
+  ASSERT_TRUE(file.tracked());
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_FALSE(Covered(file));
+  EXPECT_EQ(process_.Open(fd, false).tag, file.tag);  // with permission
+  EXPECT_EQ(window().file(file.index).id.load(), 55u);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_TRUE(Covered(file));
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, FileIsUncoveredWithoutIdsLeft) {
+  volume_.StopCoordinator();
+  {
+    WindowLock lock(window());
+    window().header().file_ids.limit = window().header().file_ids.next;
+  }
+  const int fd = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const File file = process_.Open(fd, true);
+  EXPECT_TRUE(file.tracked());
+  EXPECT_EQ(Write(process_, file, fd, 0, "x"), 0u);
+  EXPECT_EQ(process_.Sync(file, fd, false), EIO) << "a success after the coordinator's death";
+  close(fd);
+}
+
+// Recovery looks for files below the directory only.
+TEST_F(DirectProcessTest, FileMovedOutsideIsNotLogged) {
+  int fd = -1;
+  const File file = OpenCovered("a", &fd);
+  const std::string outside = volume_.directory() + "-outside";
+  ASSERT_EQ(rename(volume_.Path("a").c_str(), outside.c_str()), 0);
+  const int other = open(outside.c_str(), O_RDWR | O_CLOEXEC);
+  const File moved = process_.Open(other, false);
+  EXPECT_EQ(moved.index, file.index);
+  EXPECT_EQ(Write(process_, moved, other, 0, "outside"), 0u);
+  const uint64_t before = RealSyncs();
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  EXPECT_EQ(RealSyncs(), before + 1);
+  EXPECT_EQ(Write(process_, file, fd, 0, "outside"), 0u);
+  unlink(outside.c_str());
+  close(other);
+  close(fd);
+}
+
+TEST_F(DirectProcessTest, AllFilesAreUncovered) {
+  int a = -1, b = -1;
+  const File first = OpenCovered("a", &a), second = OpenCovered("b", &b);
+  process_.UncoverAll(Reason::kNoId);
+  for (const File file : {first, second}) {
+    EXPECT_EQ(Write(process_, file, a, 0, "x"), 0u);
+    EXPECT_EQ(process_.Sync(file, a, false), 0);
+    EXPECT_FALSE(Covered(file));
+  }
+  process_.Open(b, false);
+  EXPECT_EQ(process_.Sync(second, b, false), 0);
+  EXPECT_TRUE(Covered(second));
+  EXPECT_FALSE(Covered(first));
+  close(b);
+  close(a);
+}
+
+TEST_F(DirectProcessTest, InodeNumberUsedAgainOutsideIsNotTracked) {
+  const std::string outside = volume_.directory() + "-outside";
+  const int fd = open(outside.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  struct stat status;
+  ASSERT_EQ(fstat(fd, &status), 0);
+  {
+    // A file of the volume had it, and was removed.
+    WindowLock lock(window());
+    ASSERT_NE(FindOrAddFile(window(), status.st_ino), kNoFile);
+  }
+  EXPECT_FALSE(process_.Open(fd, true).tracked());
+  EXPECT_EQ(fgetxattr(fd, kDirectIdXattr, nullptr, 0), -1);
+  unlink(outside.c_str());
+  close(fd);
+}
+
+// After chroot(2) to a place without /proc the kernel does not tell where a new file is.
+TEST_F(DirectProcessTest, FileOfWhichTheKernelHidesThePlaceIsNotLogged) {
+  if (geteuid() != 0) GTEST_SKIP() << "chroot(2) needs root";
+  int a = -1;
+  const File known = OpenCovered("a", &a);
+  const int status_of_child = Join(Fork([&] {
+    process_.AfterFork();
+    if (chroot(volume_.directory().c_str()) != 0 || chdir("/") != 0) _exit(1);
+    const int again = open("a", O_RDWR | O_CLOEXEC);
+    const int fresh = open("b", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const File old = process_.Open(again, false), made = process_.Open(fresh, true);
+    if (!old.tracked() || !made.tracked()) _exit(2);
+    if (Write(process_, old, again, 0, "logged") == 0) _exit(5);
+    if (Write(process_, made, fresh, 0, "not logged") != 0) _exit(3);
+    _exit(process_.Sync(made, fresh, false) == 0 ? 0 : 4);
+  }));
+  ASSERT_EQ(status_of_child, 0);
+  EXPECT_FALSE(window().file(known.index).sticky.load());
+  const int b = open(volume_.Path("b").c_str(), O_RDWR | O_CLOEXEC);
+  struct stat status;
+  ASSERT_EQ(fstat(b, &status), 0);
+  const uint32_t index = FindFile(window(), status.st_ino);
+  ASSERT_NE(index, kNoFile);
+  EXPECT_EQ(fgetxattr(b, kDirectIdXattr, nullptr, 0), -1);
+  EXPECT_NE(window().file(index).sticky.load() & kStickyNoId, 0);
+  // This process sees its path: the next open gives it an id.
+  const File file = process_.Open(b, false);
+  EXPECT_EQ(process_.Sync(file, b, false), 0);
+  EXPECT_TRUE(Covered(file));
+  close(b);
+  close(a);
 }
 
 TEST_F(DirectProcessTest, FileIsUncoveredByItsInodeNumber) {

@@ -52,17 +52,12 @@ class Recording final : public salius::direct::Files {
 
   File Open(int fd, bool made) override {
     Enter();
-    char link[64], path[512];
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-    const long length = Raw(SYS_readlink, link, path, sizeof(path) - 1);
+    char path[512];
     struct stat status;
     File file;
-    if (length > 0 && Raw(SYS_fstat, fd, &status) == 0) {
-      path[length] = '\0';
-      const size_t prefix = strlen(volume_);
-      if (strncmp(path, volume_, prefix) == 0 && path[prefix] == '/') {
-        file = Register(path + prefix + 1, status, made);
-      }
+    if (const char* const name = NameOf(fd, path, sizeof(path));
+        name != nullptr && Raw(SYS_fstat, fd, &status) == 0) {
+      file = Register(name, status, made);
     }
     if (file.tracked()) Raw(SYS_fsetxattr, fd, "user.salius.id", "1", 1, 0);
     Leave();
@@ -131,12 +126,16 @@ class Recording final : public salius::direct::Files {
     return {};
   }
 
-  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
+  bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
     struct stat volume;
-    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return;
+    bool known = false;
+    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return false;
     for (int i = 0; i < kFiles; ++i) {
-      if (inodes_[i].load() == inode) Uncover({static_cast<uint32_t>(i), 0}, reason);
+      if (inodes_[i].load() != inode) continue;
+      Uncover({static_cast<uint32_t>(i), 0}, reason);
+      known = true;
     }
+    return known;
   }
 
   void UncoverAll(Reason reason) override {
@@ -160,7 +159,10 @@ class Recording final : public salius::direct::Files {
   int AwaitTicket(uint64_t, int64_t) override { return 0; }
   salius::direct::Watermarks Marks() const override { return {}; }
   void Changed() override {}
-  bool IsOfVolume(int) const override { return false; }
+  bool IsOfVolume(int fd) const override {
+    char path[512];
+    return NameOf(fd, path, sizeof(path)) != nullptr;
+  }
   bool OweDirectory(int) override { return false; }
   void AfterFork() override { Line("after-fork"); }
 
@@ -170,6 +172,19 @@ class Recording final : public salius::direct::Files {
     if (strncmp(entry, prefix, length) != 0) return false;
     snprintf(to, sizeof(volume_), "%s", entry + length);
     return true;
+  }
+
+  // Returns the name in the volume of the file behind `fd`, in `path` of `size` bytes; null: it is
+  // elsewhere.
+  const char* NameOf(int fd, char* path, size_t size) const {
+    char link[64];
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    const long length = Raw(SYS_readlink, link, path, size - 1);
+    if (length <= 0) return nullptr;
+    path[length] = '\0';
+    const size_t prefix = strlen(volume_);
+    const bool below = strncmp(path, volume_, prefix) == 0 && path[prefix] == '/';
+    return below ? path + prefix + 1 : nullptr;
   }
 
   File Register(const char* name, const struct stat& status, bool made) {

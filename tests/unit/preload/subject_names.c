@@ -44,6 +44,21 @@ static void names_of_others(void) {
   REQUIRE(unlink("/tmp/salius-preload-another") == 0);
 }
 
+static void names_outside(void) {
+  REQUIRE(close(subject_file("f")) == 0);
+  REQUIRE(rename("f", "g") == 0);
+  REQUIRE(rename("g", "../outside") == 0);
+  REQUIRE(rename("../outside", "../elsewhere") == 0);
+  REQUIRE(rename("../elsewhere", "f") == 0);
+  REQUIRE(mkdir("d", 0700) == 0 && mkdir("../e", 0700) == 0);
+  REQUIRE(rename("d", "dd") == 0); /* it stays */
+  REQUIRE(rename("../e", "../ee") == 0); /* it was never there */
+  REQUIRE(renameat2(AT_FDCWD, "dd", AT_FDCWD, "../ee", RENAME_EXCHANGE) == 0);
+  FAILS(rename("dd", "../absent/d"), ENOENT);
+  REQUIRE(rename("dd", "../dd") == 0);
+  REQUIRE(rename("../dd", "dd") == 0);
+}
+
 static void attributes(void) {
   const int fd = subject_file("f");
   REQUIRE(fchmod(fd, 0600) == 0);
@@ -213,6 +228,7 @@ static void attributes_in_a_borrower(void) {
 const struct subject_case name_cases[] = {
     {"names", names},
     {"names_of_others", names_of_others},
+    {"names_outside", names_outside},
     {"attributes", attributes},
     {"attributes_by_number", attributes_by_number},
     {"attributes_by_new_numbers", attributes_by_new_numbers},
