@@ -320,8 +320,10 @@ class DirectVolume(DirectCase):
         self.assertIn(self.directory, done.stderr)
 
     def test_signals_reach_the_command(self):
-        proc = self.start(sys.executable, "-c", "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(9)); "
-                          "print('ready', flush=True); signal.pause()")
-        self.assertEqual(proc.popen.stdout.readline(), "ready\n")
-        proc.signal(signal.SIGTERM)
-        self.assertEqual(proc.popen.wait(30), 9)
+        for number in signal.SIGTERM, signal.SIGINT, signal.SIGHUP:
+            proc = self.start(sys.executable, "-c", "import signal, sys; "
+                              "signal.signal(%d, lambda number, _: sys.exit(number)); "
+                              "print('ready', flush=True); signal.pause()" % number)
+            self.assertEqual(proc.popen.stdout.readline(), "ready\n")
+            proc.signal(number)
+            self.assertEqual(proc.popen.wait(60), number)
