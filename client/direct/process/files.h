@@ -83,7 +83,7 @@ class Files {
   // async-signal-safe.
   virtual File Known(uint64_t device, uint64_t inode) = 0;
 
-  // Does so to the file of this device and inode number, which need not be open, if Open was called
+  // Uncovers the file of this device and inode number, which need not be open, if Open was called
   // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.
   // Needs no right to the file. Returns whether the file is known. Otherwise as Uncover.
   virtual bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
