@@ -23,6 +23,10 @@ class MountedFiles final : public direct::Files {
     Seen seen;
     return LookAt(fd, &seen) && gates_.IsMount(seen.device);
   }
+  bool IsOutside(int fd) const override {
+    Seen seen;
+    return LookAt(fd, &seen) && !gates_.IsMount(seen.device);
+  }
   bool IsMount(uint64_t device) const override { return gates_.IsMount(device); }
   uint64_t AskEarly(int fd) override {
     Seen seen;

@@ -1,5 +1,6 @@
 // Names and attributes. They belong to the local file system: a file whose name or attributes
-// changed is uncovered, so that its next sync is a real one that makes them durable too.
+// changed is uncovered, so that its next sync is a real one that makes them durable too. No file
+// gets a name on the other side of the volume's border (border.h).
 //
 // unlink(2), remove(3), symlink(2), mkdir(2) and rmdir(2) are not interposed: they make no new
 // name for a file that was written, and a new file is uncovered from its beginning. fsync(2) of a
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 
+#include "client/preload/border.h"
 #include "client/preload/export.h"
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
@@ -20,6 +22,33 @@ namespace salius::preload {
 namespace {
 
 using direct::Reason;
+
+constexpr int kNoFollow = AT_SYMLINK_NOFOLLOW;
+
+// Makes a rename, unless it crosses the volume's border.
+template <typename Call>
+int Rename(int from_directory, const char* from, int to_directory, const char* to, Call call) {
+  if (RenameCrosses(from_directory, from, to_directory, to)) {
+    errno = EXDEV;
+    return -1;
+  }
+  return ChangeNamed(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
+                     Reason::kName, call);
+}
+
+// The same for a link. The kernel looks whether the new name exists before it looks at mounts.
+template <typename Call>
+int Link(int from_directory, const char* from, int to_directory, const char* to, int flags,
+         Call call) {
+  if (LinkCrosses(from_directory, from, to_directory, to, flags)) {
+    Seen seen;
+    errno = LookAt(to_directory, to, &seen) ? EEXIST : EXDEV;
+    return -1;
+  }
+  const int link = (flags & AT_SYMLINK_FOLLOW) != 0 ? 0 : kNoFollow;
+  return ChangeNamed(PlaceOf(from_directory, from, link), PlaceOf(to_directory, to, kNoFollow),
+                     Reason::kName, call);
+}
 
 // Makes a call on the file behind `fd` that changes its attributes or times. On a mount the daemon
 // sees the change, and it is no output: the call needs no look of the supervisor.
@@ -38,27 +67,6 @@ int AttributesOf(int fd, Plain plain, long number, Arguments... arguments) {
                           [&] { return OnDescriptor(fd, plain, number, arguments...); });
 }
 
-// Makes `call`, which moves what is at `before` to `after`.
-template <typename Call>
-int Rename(const Place& before, const Place& after, Call call) {
-  Seen seen;
-  long directory = -1;
-  if (library.logs() && LookAt(before.directory, before.path, &seen) && S_ISDIR(seen.mode)) {
-    directory = Raw(SYS_openat, before.directory, before.path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-  }
-  const auto fd = static_cast<int>(directory);
-  const bool inside = fd >= 0 && library.files().IsOfVolume(fd);
-  const int result = ChangeNamed(before, after, Reason::kName, call);
-  const int error = errno;
-  // No recovery finds the files of a directory that left the volume. Which they are is not known.
-  if (result == 0 && inside && !library.files().IsOfVolume(fd)) {
-    library.files().UncoverAll(Reason::kNoId);
-  }
-  if (fd >= 0) Raw(SYS_close, fd);
-  errno = error;
-  return result;
-}
-
 }  // namespace
 }  // namespace salius::preload
 
@@ -66,43 +74,39 @@ using salius::direct::Reason;
 using salius::preload::AttributesOf;
 using salius::preload::ChangeAttributes;
 using salius::preload::ChangeNamed;
+using salius::preload::kNoFollow;
+using salius::preload::Link;
 using salius::preload::OnDescriptor;
-using salius::preload::Place;
 using salius::preload::PlaceOf;
-using salius::preload::Rename;
 using salius::preload::real_calls;
-
-constexpr int kNoFollow = AT_SYMLINK_NOFOLLOW;
+using salius::preload::Rename;
 
 SALIUS_INTERPOSE(int, rename, const char* from, const char* to) {
-  return Rename(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
-                [&] { return real_calls.rename(from, to); });
+  return Rename(AT_FDCWD, from, AT_FDCWD, to, [&] { return real_calls.rename(from, to); });
 }
 SALIUS_INTERPOSE(int, renameat, int from_directory, const char* from, int to_directory,
                  const char* to) {
-  return Rename(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
+  return Rename(from_directory, from, to_directory, to,
                 [&] { return real_calls.renameat(from_directory, from, to_directory, to); });
 }
 SALIUS_INTERPOSE(int, renameat2, int from_directory, const char* from, int to_directory,
                  const char* to, unsigned flags) {
-  const Place before = PlaceOf(from_directory, from, kNoFollow);
-  const Place after = PlaceOf(to_directory, to, kNoFollow);
   const auto call = [&] {
     return real_calls.renameat2(from_directory, from, to_directory, to, flags);
   };
-  if ((flags & RENAME_EXCHANGE) == 0) return Rename(before, after, call);
-  return Rename(after, before, [&] { return Rename(before, after, call); });
+  if ((flags & RENAME_EXCHANGE) == 0) return Rename(from_directory, from, to_directory, to, call);
+  return Rename(from_directory, from, to_directory, to, [&] {
+    return ChangeNamed(PlaceOf(to_directory, to, kNoFollow),
+                       PlaceOf(from_directory, from, kNoFollow), Reason::kName, call);
+  });
 }
 SALIUS_INTERPOSE(int, link, const char* from, const char* to) {
-  return ChangeNamed(PlaceOf(AT_FDCWD, from, kNoFollow), PlaceOf(AT_FDCWD, to, kNoFollow),
-                     Reason::kName, [&] { return real_calls.link(from, to); });
+  return Link(AT_FDCWD, from, AT_FDCWD, to, 0, [&] { return real_calls.link(from, to); });
 }
 SALIUS_INTERPOSE(int, linkat, int from_directory, const char* from, int to_directory,
                  const char* to, int flags) {
-  const int link = (flags & AT_SYMLINK_FOLLOW) != 0 ? 0 : kNoFollow;
-  return ChangeNamed(
-      PlaceOf(from_directory, from, link), PlaceOf(to_directory, to, kNoFollow), Reason::kName,
-      [&] { return real_calls.linkat(from_directory, from, to_directory, to, flags); });
+  return Link(from_directory, from, to_directory, to, flags,
+              [&] { return real_calls.linkat(from_directory, from, to_directory, to, flags); });
 }
 
 SALIUS_INTERPOSE(int, fchmod, int fd, mode_t mode) {

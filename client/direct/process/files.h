@@ -115,6 +115,9 @@ class Files {
   // Returns whether `fd` is the volume's directory, or a file or directory below it. O_PATH will do.
   // Any time; async-signal-safe.
   virtual bool IsOfVolume(int fd) const = 0;
+  // Returns whether `fd` is surely none of these: IsOfVolume says false also when the kernel does not
+  // tell where a file is. Otherwise as IsOfVolume.
+  virtual bool IsOutside(int fd) const = 0;
 
   // Takes note of a sync of the directory behind `fd`, and returns true, when it is one of the
   // volume and sync calls return early now: the next output waits for it. Else the caller syncs.

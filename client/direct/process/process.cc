@@ -389,6 +389,15 @@ bool Process::IsOfVolume(int fd) const {
          PlaceOf(descriptors_[kRootDescriptor], fd) == Place::kBelow;
 }
 
+bool Process::IsOutside(int fd) const {
+  struct stat status;
+  const Header& header = window_.header();
+  if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0) return false;
+  if (status.st_dev != header.root_device) return true;
+  return status.st_ino != header.root_inode &&
+         PlaceOf(descriptors_[kRootDescriptor], fd) == Place::kOutside;
+}
+
 // The child has the same memory and descriptors. It keeps the connection, so that the coordinator
 // sees the end of both. No lock is held across a fork: the parent's other threads keep theirs.
 void Process::AfterFork() {

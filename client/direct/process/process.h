@@ -73,6 +73,7 @@ class Process final : public Files {
   Watermarks Marks() const override;
   int SyncAll() override;
   bool IsOfVolume(int fd) const override;
+  bool IsOutside(int fd) const override;
   bool OweDirectory(int fd) override;
   void AfterFork() override;
 

@@ -187,9 +187,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"names", Join({{"open f"}, Times(6, {"uncover f name"})})},
         Case{"names_of_others", {}},
-        Case{"names_outside",
-             Join({{"open f", "uncover f name"}, Times(2, {"uncover f name", "uncover f no_id"}),
-                   {"uncover f name"}, Times(2, {"uncover-all no_id"})})},
+        Case{"names_across_the_border",
+             {"open f", "open #* (deleted)", "uncover #* (deleted) name", "uncover f name",
+              "uncover f name", "uncover f name"}},
         Case{"attributes", Join({{"open f"}, Times(15, {"uncover f attributes"})})},
         Case{"attributes_by_number", Join({{"open f"}, Times(13, {"uncover f attributes"})})},
         Case{"attributes_by_new_numbers", Join({{"open f"}, Times(6, {"uncover f attributes"})})},

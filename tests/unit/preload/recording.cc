@@ -161,8 +161,9 @@ class Recording final : public salius::direct::Files {
   void Changed() override {}
   bool IsOfVolume(int fd) const override {
     char path[512];
-    return NameOf(fd, path, sizeof(path)) != nullptr;
+    return IsRoot(fd) || NameOf(fd, path, sizeof(path)) != nullptr;
   }
+  bool IsOutside(int fd) const override { return !IsOfVolume(fd); }
   bool OweDirectory(int) override { return false; }
   void AfterFork() override { Line("after-fork"); }
 
@@ -172,6 +173,12 @@ class Recording final : public salius::direct::Files {
     if (strncmp(entry, prefix, length) != 0) return false;
     snprintf(to, sizeof(volume_), "%s", entry + length);
     return true;
+  }
+
+  bool IsRoot(int fd) const {
+    struct stat status, volume;
+    return Raw(SYS_stat, volume_, &volume) == 0 && Raw(SYS_fstat, fd, &status) == 0 &&
+           volume.st_dev == status.st_dev && volume.st_ino == status.st_ino;
   }
 
   // Returns the name in the volume of the file behind `fd`, in `path` of `size` bytes; null: it is

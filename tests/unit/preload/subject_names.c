@@ -44,19 +44,55 @@ static void names_of_others(void) {
   REQUIRE(unlink("/tmp/salius-preload-another") == 0);
 }
 
-static void names_outside(void) {
+static char* descriptor_path(int fd) {
+  static char path[32];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+  return path;
+}
+
+/* As a mount: no name and no file crosses the border, and no name is lost. */
+static void names_across_the_border(void) {
   REQUIRE(close(subject_file("f")) == 0);
-  REQUIRE(rename("f", "g") == 0);
-  REQUIRE(rename("g", "../outside") == 0);
-  REQUIRE(rename("../outside", "../elsewhere") == 0);
-  REQUIRE(rename("../elsewhere", "f") == 0);
-  REQUIRE(mkdir("d", 0700) == 0 && mkdir("../e", 0700) == 0);
-  REQUIRE(rename("d", "dd") == 0); /* it stays */
-  REQUIRE(rename("../e", "../ee") == 0); /* it was never there */
-  REQUIRE(renameat2(AT_FDCWD, "dd", AT_FDCWD, "../ee", RENAME_EXCHANGE) == 0);
-  FAILS(rename("dd", "../absent/d"), ENOENT);
-  REQUIRE(rename("dd", "../dd") == 0);
-  REQUIRE(rename("../dd", "dd") == 0);
+  REQUIRE(close(syscall(SYS_openat, AT_FDCWD, "../other", O_WRONLY | O_CREAT, 0600L)) == 0);
+  REQUIRE(mkdir("d", 0700) == 0);
+  REQUIRE(mkdir("../e", 0700) == 0);
+  const int above = open("..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(above >= 0);
+  FAILS(rename("f", "../f"), EXDEV);
+  FAILS(rename("../other", "f"), EXDEV);
+  FAILS(rename("d", "../d"), EXDEV);
+  FAILS(rename("d/", "..//d//"), EXDEV);
+  FAILS(rename("../e", "d/e"), EXDEV);
+  FAILS(renameat(AT_FDCWD, "f", above, "f"), EXDEV);
+  FAILS(renameat2(above, "other", AT_FDCWD, "d/g", RENAME_NOREPLACE), EXDEV);
+  FAILS(renameat2(AT_FDCWD, "f", above, "other", RENAME_EXCHANGE), EXDEV);
+  FAILS(syscall(SYS_rename, "f", "../f"), EXDEV);
+  FAILS(link("f", "../f"), EXDEV);
+  FAILS(link("../other", "f2"), EXDEV);
+  FAILS(link("f", "../other"), EEXIST);
+  FAILS(linkat(AT_FDCWD, "f", above, "f", 0), EXDEV);
+  REQUIRE(symlink("../other", "s") == 0);
+  FAILS(linkat(AT_FDCWD, "s", AT_FDCWD, "t", AT_SYMLINK_FOLLOW), EXDEV);
+  REQUIRE(linkat(AT_FDCWD, "s", AT_FDCWD, "t", 0) == 0);
+  FAILS(syscall(SYS_link, "f", "../f"), EXDEV);
+  REQUIRE(close(above) == 0);
+
+  const int unnamed = open(".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  REQUIRE(unnamed >= 0);
+  const char* const path = descriptor_path(unnamed);
+  FAILS(linkat(AT_FDCWD, path, AT_FDCWD, "../u", AT_SYMLINK_FOLLOW), EXDEV);
+  REQUIRE(linkat(AT_FDCWD, path, AT_FDCWD, "u", AT_SYMLINK_FOLLOW) == 0);
+  FAILS(linkat(unnamed, "", AT_FDCWD, "../v", AT_EMPTY_PATH), EXDEV);
+  REQUIRE(close(unnamed) == 0);
+
+  /* What stays on one side works. */
+  REQUIRE(rename("../other", "../e/other") == 0);
+  REQUIRE(rename("f", "d/f") == 0);
+  REQUIRE(rename("d/f", "../volume/f") == 0);
+  REQUIRE(link("f", "d/f") == 0);
+  FAILS(rename("absent/f", "../f"), ENOENT);
+  FAILS(rename("", "../f"), ENOENT);
+  FAILS(link("absent", "../f"), ENOENT);
 }
 
 static void attributes(void) {
@@ -228,7 +264,7 @@ static void attributes_in_a_borrower(void) {
 const struct subject_case name_cases[] = {
     {"names", names},
     {"names_of_others", names_of_others},
-    {"names_outside", names_outside},
+    {"names_across_the_border", names_across_the_border},
     {"attributes", attributes},
     {"attributes_by_number", attributes_by_number},
     {"attributes_by_new_numbers", attributes_by_new_numbers},

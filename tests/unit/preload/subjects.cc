@@ -75,9 +75,10 @@ int SubjectRun::Run(const std::string& program, const std::vector<std::string>& 
 std::vector<std::string> SubjectRun::Record() const {
   std::vector<std::string> lines;
   std::istringstream text(TextOf(folder_ + "/record"));
-  const std::regex temporary("([a-z]-)[A-Za-z0-9]{6}");
+  const std::regex temporary("([a-z]-)[A-Za-z0-9]{6}"), unnamed("#[0-9]+");
   for (std::string line; std::getline(text, line);) {
-    lines.push_back(std::regex_replace(line, temporary, "$1*"));
+    line = std::regex_replace(line, temporary, "$1*");
+    lines.push_back(std::regex_replace(line, unnamed, "#*"));
   }
   return lines;
 }
