@@ -1,7 +1,8 @@
 // Descriptors that go or are copied: close(2), dup(2), fcntl(2) and their forms.
 //
 // A descriptor is forgotten before the kernel closes it: the number may be another thread's new
-// descriptor as soon as it is free. The library's own descriptors do not exist for the program.
+// descriptor as soon as it is free. What another thread found of it in between is forgotten too. The
+// library's own descriptors do not exist for the program.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/resource.h>
@@ -58,23 +59,33 @@ int Duplicated(int from, Duplicate duplicate) {
   return to;
 }
 
+// The same in the place of `to`, which other threads may use.
+template <typename Duplicate>
+int ReplacedBy(int from, int to, Duplicate duplicate) {
+  if (library.Borrowed()) return duplicate();
+  library.descriptors().BeginChange(to);
+  const Descriptor known = library.descriptors().Get(from);
+  const int result = duplicate();
+  library.Replaced(from, known, to, result == to);
+  return result;
+}
+
 // `dup3_flags`: of the same call by dup3(2).
 template <typename Duplicate>
 int DuplicatedTo(int from, int to, int dup3_flags, Duplicate duplicate) {
   if (!library.on()) return duplicate();
   if (Owned(from)) return Refuse(EBADF);
   if (Owned(to)) return Refuse(EBUSY);
-  if (from == to) return duplicate();
-  library.Forget(to);
-  if (!gating.on()) return Duplicated(from, duplicate);
+  if (from == to || to < 0) return duplicate();
+  if (!gating.on()) return ReplacedBy(from, to, duplicate);
   // `to` may be closed by it.
   switch (gating.BeforeClose(to)) {
     case Gating::Verdict::kGo:
-      return Duplicated(from, [&] {
+      return ReplacedBy(from, to, [&] {
         return static_cast<int>(Returned(Raw(SYS_dup3, from, to, dup3_flags)));
       });
     case Gating::Verdict::kLeave:
-      return Duplicated(from, duplicate);
+      return ReplacedBy(from, to, duplicate);
     case Gating::Verdict::kFail:
       break;
   }
@@ -158,8 +169,10 @@ using salius::preload::real_calls;
 
 SALIUS_INTERPOSE(int, close, int fd) {
   if (salius::preload::Owned(fd)) return salius::preload::Refuse(EBADF);
-  library.Forget(fd);
-  return gating.on() ? salius::preload::CloseGated(fd) : real_calls.close(fd);
+  const uint32_t generation = library.Forget(fd);
+  const int result = gating.on() ? salius::preload::CloseGated(fd) : real_calls.close(fd);
+  library.ForgetLooks(fd, generation);
+  return result;
 }
 SALIUS_INTERPOSE(int, close_range, unsigned first, unsigned last, int flags) {
   return salius::preload::CloseRange(first, last, flags);

@@ -35,11 +35,16 @@ namespace {
 using direct::Reason;
 
 // Truncates and logs. Returns 0 or -errno.
-long TruncateTracked(int fd, const direct::File& file, off64_t size) {
+long TruncateTracked(int fd, const Descriptor& descriptor, off64_t size) {
   direct::Files& files = library.files();
+  const direct::File file = descriptor.file;
   files.Lock(file);
   const long result = Raw(SYS_ftruncate, fd, size);
-  if (result == 0) files.LogTruncate(file, static_cast<uint64_t>(size));
+  if (result == 0 && !library.descriptors().Still(fd, descriptor)) {
+    library.UncoverMoved(fd, file);
+  } else if (result == 0) {
+    files.LogTruncate(file, static_cast<uint64_t>(size));
+  }
   files.Unlock(file);
   return result;
 }
@@ -52,7 +57,7 @@ int Ftruncate(int fd, off64_t size) {
   {
     Section section;
     if (section.whole()) {
-      result = TruncateTracked(fd, descriptor.file, size);
+      result = TruncateTracked(fd, descriptor, size);
     } else {
       library.files().BeginUnseen(descriptor.file, Reason::kSignal);
       result = Raw(SYS_ftruncate, fd, size);

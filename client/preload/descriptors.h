@@ -1,7 +1,9 @@
 // The descriptors of this process: which are files of the volume.
 //
 // The table is a cache: everything in it can be found again from the descriptor, so forgetting an
-// entry is always safe. It must never keep an entry of a descriptor that has been closed.
+// entry is always safe. It must never keep an entry of a descriptor that has been closed, nor of one
+// that dup2(2) has replaced while another thread uses its number. So what a look at a descriptor
+// found is stored only if the entry did not change meanwhile, and nothing is stored during a dup2(2).
 // Readers and writers are wait-free, take no lock and allocate only whole pages by mmap(2), so that
 // signal handlers and allocators may use it. A child of fork(2) has a copy, which is right.
 #pragma once
@@ -32,6 +34,7 @@ struct Descriptor {
 
   State state = State::kUnknown;
   uint8_t marks = 0;
+  bool changing = false;  // a change is under way: BeginChange
   uint32_t generation = 0;
   direct::File file;
 
@@ -48,14 +51,28 @@ class Descriptors {
   // Stores what `fd` is. Nothing is stored, so that it stays unknown, when there is no memory.
   void Set(int fd, Descriptor::State state, direct::File file, uint8_t marks);
 
-  // Makes `fd` unknown.
-  void Forget(int fd);
+  // Does so if the entry's generation is `found.generation` still, which then becomes the new one.
+  void SetIf(int fd, Descriptor& found);
+
+  // Makes `fd` unknown. Returns the entry's new generation.
+  uint32_t Forget(int fd);
+  // Forgets what looks at `fd` have found since Forget returned `generation`, also those that have
+  // not stored it yet. An open, or a duplication, of the number in between stays.
+  void ForgetLooks(int fd, uint32_t generation);
   // Makes all descriptors of [first, last] unknown.
   void ForgetRange(unsigned first, unsigned last);
 
+  // The kernel will put another descriptor in the place of `fd`. Until EndChange it is unknown, and no
+  // descriptor is Still what it was. Changes by several threads may overlap.
+  void BeginChange(int fd);
+  // The kernel has done it, or has failed. `now`: what `fd` is, if that is known. It is stored unless
+  // another thread has changed the entry meanwhile, which leaves it unknown.
+  void EndChange(int fd, const Descriptor& now);
+
   // Returns whether `fd` is still what `descriptor` says, without a change in between.
   bool Still(int fd, const Descriptor& descriptor) const {
-    return Get(fd).generation == descriptor.generation;
+    const Descriptor now = Get(fd);
+    return now.generation == descriptor.generation && !now.changing;
   }
 
   // Returns a tracked descriptor of `file`, or -1.
@@ -64,7 +81,7 @@ class Descriptors {
  private:
   // Two words that change as one.
   struct alignas(16) Entry {
-    std::atomic<uint64_t> head;  // generation, marks, state
+    std::atomic<uint64_t> head;  // generation, changes under way, marks, state
     std::atomic<uint64_t> file;  // tag, index
   };
   static constexpr unsigned kChunkBits = 12;
@@ -76,7 +93,8 @@ class Descriptors {
 
   const Entry* Find(unsigned fd) const;
   Entry* Make(unsigned fd);
-  static void Replace(Entry& entry, uint64_t state_and_marks, uint64_t file);
+  template <typename Next>
+  static void Replace(Entry& entry, Next next);
 
   std::atomic<Chunk*> chunks_[kChunks] = {};
   std::atomic<unsigned> end_{0};  // no entry at or above it was ever stored

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/preload/look.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
 #include "client/preload/section.h"
@@ -140,7 +141,7 @@ Descriptor Library::Look(int fd) {
   const Descriptor known = descriptors_.Get(fd);
   if (known.state != Descriptor::State::kUnknown || fd < 0) return known;
   Section section;
-  return section.whole() ? Resolve(fd) : known;
+  return section.whole() ? Resolve(fd, known) : known;
 }
 
 Descriptor Library::LookAsBorrower(int fd) {
@@ -155,39 +156,44 @@ Descriptor Library::LookAsBorrower(int fd) {
   return found;
 }
 
-Descriptor Library::Resolve(int fd) {
+Descriptor Library::Resolve(int fd, const Descriptor& known) {
   const long flags = Raw(SYS_fcntl, fd, F_GETFL);
   if (flags < 0 || (flags & O_PATH) != 0) return {};
-  const Descriptor found = Register(fd, static_cast<int>(flags), false, 0);
+  const Descriptor found = Register(fd, known, static_cast<int>(flags), false);
   if (found.tracked() && Writable(static_cast<int>(flags))) {
     files_->Uncover(found.file, Reason::kForeign);
   }
   return found;
 }
 
-Descriptor Library::Register(int fd, int flags, bool made, uint8_t marks) {
+Descriptor Library::Register(int fd, const Descriptor& known, int flags, bool made) {
   Seen seen;
   if (!LookAt(fd, &seen)) return {};
   // A directory is closed by closedir(3), which is not seen: it stays unknown.
   if (S_ISDIR(seen.mode)) return {};
   const bool regular = S_ISREG(seen.mode);
+  Descriptor found = known;
+  found.marks = 0;
   if (regular && files_->IsMount(seen.device)) {
-    descriptors_.Set(fd, Descriptor::State::kMounted, {}, 0);
+    found.state = Descriptor::State::kMounted;
+    descriptors_.SetIf(fd, found);
     if ((flags & O_DSYNC) != 0) BeforeKernelSyncs(fd);
     return descriptors_.Get(fd);
   }
-  const direct::File file = regular ? files_->Open(fd, made) : direct::File{};
-  if (!file.tracked()) {
-    descriptors_.Set(fd, Descriptor::State::kOther, {}, 0);
-    return descriptors_.Get(fd);
+  if (regular) found.file = files_->Open(fd, made);
+  found.state =
+      found.file.tracked() ? Descriptor::State::kTracked : Descriptor::State::kOther;
+  if (found.tracked()) found.marks = MarksLeftAt(fd);
+  if (found.tracked() && fd <= STDERR_FILENO && Writable(flags)) {
+    found.marks |= Descriptor::kStdio;
+    files_->Uncover(found.file, Reason::kStdio);
   }
-  marks |= MarksLeftAt(fd);
-  if (fd <= STDERR_FILENO && Writable(flags)) {
-    marks |= Descriptor::kStdio;
-    files_->Uncover(file, Reason::kStdio);
-  }
-  descriptors_.Set(fd, Descriptor::State::kTracked, file, marks);
-  return descriptors_.Get(fd);
+  descriptors_.SetIf(fd, found);
+  // The look of another thread may have been stored first.
+  const Descriptor stored = descriptors_.Get(fd);
+  const bool same = stored.state == found.state && stored.file.index == found.file.index &&
+                    stored.file.tag == found.file.tag;
+  return same ? stored : found;
 }
 
 void Library::BeforeKernelSyncs(int fd) {
@@ -210,8 +216,10 @@ bool Library::SyncsEarly(int fd) {
 }
 
 void Library::SetGrant(int fd, const Descriptor& known, uint64_t grant) {
-  const direct::File word{static_cast<uint32_t>(grant), static_cast<uint32_t>(grant >> 32)};
-  descriptors_.Set(fd, known.state, word, known.marks | Descriptor::kAsked);
+  Descriptor found = known;
+  found.file = {static_cast<uint32_t>(grant), static_cast<uint32_t>(grant >> 32)};
+  found.marks |= Descriptor::kAsked;
+  descriptors_.SetIf(fd, found);
 }
 
 void Library::Opened(int fd, int flags, bool made) {
@@ -220,7 +228,7 @@ void Library::Opened(int fd, int flags, bool made) {
   if ((flags & O_PATH) != 0 || (!Writable(flags) && (flags & O_TRUNC) == 0)) return;
   Section section;
   if (!section.whole()) return;
-  const Descriptor found = Register(fd, flags, made, 0);
+  Descriptor found = Register(fd, descriptors_.Get(fd), flags, made);
   if (!found.tracked()) return;
   if ((flags & O_TRUNC) != 0 && !made) {
     // The truncation was not under the lock: it is what happened last only if the file is empty.
@@ -234,7 +242,8 @@ void Library::Opened(int fd, int flags, bool made) {
     files_->Unlock(found.file);
   }
   if (const uint8_t taken = TakeSync(fd, flags)) {
-    descriptors_.Set(fd, found.state, found.file, found.marks | taken);
+    found.marks |= taken;
+    descriptors_.SetIf(fd, found);
   }
 }
 
@@ -259,25 +268,34 @@ uint8_t Library::TakeSync(int fd, int flags) {
 
 void Library::Streams(int fd) {
   if (fd < 0 || !on() || Borrowed()) return;
-  const Descriptor found = Look(fd);
+  Descriptor found = Look(fd);
   if (!found.tracked()) return;
   files_->Uncover(found.file, Reason::kStdio);
-  descriptors_.Set(fd, found.state, found.file, found.marks | Descriptor::kStdio);
+  found.marks |= Descriptor::kStdio;
+  descriptors_.SetIf(fd, found);
+}
+
+Descriptor Library::DuplicateOf(int from, const Descriptor& known, int to) {
+  if (known.state == Descriptor::State::kUnknown || !descriptors_.Still(from, known)) return {};
+  Descriptor now = known;
+  if (known.tracked() && to <= STDERR_FILENO) {
+    now.marks |= Descriptor::kStdio;
+    files_->Uncover(known.file, Reason::kStdio);
+  }
+  return now;
 }
 
 void Library::Duplicated(int from, const Descriptor& known, int to) {
   if (to < 0 || !on() || Borrowed()) return;
-  if (known.state == Descriptor::State::kUnknown || !descriptors_.Still(from, known)) {
-    descriptors_.Forget(to);
-    if (to <= STDERR_FILENO) Look(to);
-    return;
-  }
-  uint8_t marks = known.marks;
-  if (known.tracked() && to <= STDERR_FILENO) {
-    marks |= Descriptor::kStdio;
-    files_->Uncover(known.file, Reason::kStdio);
-  }
-  descriptors_.Set(to, known.state, known.file, marks);
+  const Descriptor now = DuplicateOf(from, known, to);
+  descriptors_.Forget(to);
+  descriptors_.Set(to, now.state, now.file, now.marks);
+  if (to <= STDERR_FILENO) Look(to);
+}
+
+void Library::Replaced(int from, const Descriptor& known, int to, bool done) {
+  descriptors_.EndChange(to, done ? DuplicateOf(from, known, to) : Descriptor{});
+  if (done && to <= STDERR_FILENO) Look(to);
 }
 
 void Library::Uncover(int fd, Reason reason) {
@@ -286,22 +304,11 @@ void Library::Uncover(int fd, Reason reason) {
   if (found.tracked()) files_->Uncover(found.file, reason);
 }
 
-bool Library::UncoverSeen(const Seen& seen, Reason reason) {
-  if (!logs() || !S_ISREG(seen.mode)) return false;
+void Library::UncoverSeen(const Seen& seen, Reason reason) {
+  if (!logs() || !S_ISREG(seen.mode)) return;
   const int before = errno;
-  const bool known = files_->UncoverInode(seen.device, seen.inode, reason);
+  files_->UncoverInode(seen.device, seen.inode, reason);
   errno = before;
-  return known;
-}
-
-bool Library::IsOfVolume(int directory, const char* path) {
-  const int before = errno;
-  const auto fd = static_cast<int>(
-      Raw(SYS_openat, directory, path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  const bool inside = fd >= 0 && files_->IsOfVolume(fd);
-  if (fd >= 0) Raw(SYS_close, fd);
-  errno = before;
-  return inside;
 }
 
 direct::File Library::Known(const Seen& seen) {
@@ -310,6 +317,12 @@ direct::File Library::Known(const Seen& seen) {
   const direct::File file = files_->Known(seen.device, seen.inode);
   errno = before;
   return file;
+}
+
+void Library::UncoverMoved(int fd, direct::File file) {
+  files_->Uncover(file, Reason::kPosition);
+  Seen seen;
+  if (LookAt(fd, &seen)) UncoverSeen(seen, Reason::kPosition);
 }
 
 int Library::Sync(int fd, const Descriptor& descriptor, bool data_only) {

@@ -64,27 +64,32 @@ class Library {
   // inside the C library. So the file is uncovered, and every sync of it by this process is real.
   void Streams(int fd);
 
-  // `to` is now a duplicate of `from`, which was `known` before.
+  // `to`, a number that was free, is now a duplicate of `from`, which was `known` before.
   void Duplicated(int from, const Descriptor& known, int to);
+  // The same after descriptors().BeginChange(to) and dup2(2). `done`: it has succeeded.
+  void Replaced(int from, const Descriptor& known, int to, bool done);
 
-  // `fd` may be another descriptor from now on.
-  void Forget(int fd) {
-    if (on() && !Borrowed()) descriptors_.Forget(fd);
+  // `fd` may be another descriptor from now on. Returns the new generation for ForgetLooks.
+  uint32_t Forget(int fd) { return on() && !Borrowed() ? descriptors_.Forget(fd) : 0; }
+  // `fd` has been closed: what other threads found of it since Forget is wrong.
+  void ForgetLooks(int fd, uint32_t generation) {
+    if (on() && !Borrowed()) descriptors_.ForgetLooks(fd, generation);
   }
 
   // Makes the file behind `fd` uncovered, if it is the volume's. Async-signal-safe.
   void Uncover(int fd, direct::Reason reason);
 
   // Makes the file that was seen uncovered, if the volume knows it. A file that it does not know is
-  // uncovered when it is opened. Returns whether it is known. errno stays. Async-signal-safe.
-  bool UncoverSeen(const Seen& seen, direct::Reason reason);
-  // Returns whether `path` under `directory` is in the volume; a link at its end is not followed.
-  // False also when the kernel does not say so. errno stays. Async-signal-safe.
-  bool IsOfVolume(int directory, const char* path);
+  // uncovered when it is opened. errno stays. Async-signal-safe.
+  void UncoverSeen(const Seen& seen, direct::Reason reason);
 
   // Returns the file that was seen, if changes are logged here and the volume knows it; else an
   // untracked one. errno stays. Async-signal-safe.
   direct::File Known(const Seen& seen);
+
+  // A change was made through `fd`, which was a descriptor of `file` and may have been another one by
+  // then: another thread closed or replaced it. Makes both files uncovered. Within a section too.
+  void UncoverMoved(int fd, direct::File file);
 
   // Makes the file of `descriptor` durable. Returns 0 or an errno.
   int Sync(int fd, const Descriptor& descriptor, bool data_only);
@@ -106,10 +111,13 @@ class Library {
   bool IsOtherProcess() const;
   // Returns what `fd` is, past the table.
   Descriptor LookAsBorrower(int fd);
-  Descriptor Resolve(int fd);
+  // `known`: the entry of `fd` before this look at it. What is found is stored if it did not change.
+  Descriptor Resolve(int fd, const Descriptor& known);
   // Stores what AskEarly returned for `fd`, which was `known`.
   void SetGrant(int fd, const Descriptor& known, uint64_t grant);
-  Descriptor Register(int fd, int flags, bool made, uint8_t marks);
+  Descriptor Register(int fd, const Descriptor& known, int flags, bool made);
+  // Returns what a duplicate of `from` with the number `to` is: unknown, if `from` is `known` no more.
+  Descriptor DuplicateOf(int from, const Descriptor& known, int to);
   // Lets the kernel forget that `fd` is synchronous. Returns the marks for it; 0 when it could not.
   uint8_t TakeSync(int fd, int flags);
 

@@ -70,7 +70,7 @@ class MountedFiles final : public direct::Files {
   void EndUnseen(direct::File, direct::Reason) override {}
   void Uncover(direct::File, direct::Reason) override {}
   direct::File Known(uint64_t, uint64_t) override { return {}; }
-  bool UncoverInode(uint64_t, uint64_t, direct::Reason) override { return false; }
+  void UncoverInode(uint64_t, uint64_t, direct::Reason) override {}
   void UncoverAll(direct::Reason) override {}
   int Sync(direct::File, int, bool) override { return 0; }
   int SyncNow(direct::File, int, bool) override { return 0; }

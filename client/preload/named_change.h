@@ -33,14 +33,9 @@ auto ChangeNamed(const Place& before, const Place& after, direct::Reason reason,
   const auto result = call();
   if (result != 0) return result;
   const bool has = LookAt(after.directory, after.path, &last, after.link);
-  bool known = had && library.UncoverSeen(first, reason);
+  if (had) library.UncoverSeen(first, reason);
   if (has && !(had && first.device == last.device && first.inode == last.inode)) {
-    known = library.UncoverSeen(last, reason);
-  }
-  // Outside of the volume no recovery finds the file.
-  if (known && has && reason == direct::Reason::kName &&
-      !library.IsOfVolume(after.directory, after.path)) {
-    library.UncoverSeen(last, direct::Reason::kNoId);
+    library.UncoverSeen(last, reason);
   }
   return result;
 }

@@ -119,9 +119,7 @@ ssize_t WriteAndLog(const WriteCall& call, const Descriptor& descriptor, long& f
   const ssize_t written = Perform(call);
   if (written > 0) {
     if (!library.descriptors().Still(call.fd, descriptor)) {
-      // Another thread closed the descriptor: the bytes may be in another file.
-      files.Uncover(file, Reason::kPosition);
-      library.Uncover(call.fd, Reason::kPosition);
+      library.UncoverMoved(call.fd, file);
     } else if ((flags & O_DIRECT) != 0) {
       files.Uncover(file, Reason::kBulk);
     } else if (const off64_t offset = placing.Offset(written); offset < 0) {

@@ -85,8 +85,8 @@ class Files {
 
   // Uncovers the file of this device and inode number, which need not be open, if Open was called
   // for it in this session by any process. Else nothing is lost: its first Open makes it uncovered.
-  // Needs no right to the file. Returns whether the file is known. Otherwise as Uncover.
-  virtual bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
+  // Needs no right to the file. Otherwise as Uncover.
+  virtual void UncoverInode(uint64_t device, uint64_t inode, Reason reason) = 0;
 
   // Makes every file uncovered that Open was called for in this session. Otherwise as Uncover.
   virtual void UncoverAll(Reason reason) = 0;

@@ -331,13 +331,12 @@ File Process::Known(uint64_t device, uint64_t inode) {
   return {index, window_.file(index).tag.load()};
 }
 
-bool Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
-  if (device != window_.header().root_device) return false;
+void Process::UncoverInode(uint64_t device, uint64_t inode, Reason reason) {
+  if (device != window_.header().root_device) return;
   const uint32_t index = FindFile(window_, inode);
   // An entry of an inode number that is used again may still be the old file's: no harm is done.
   if (index != kNoFile) UncoverFile(window_, index, reason);
   Changed();
-  return index != kNoFile;
 }
 
 void Process::UncoverAll(Reason reason) {

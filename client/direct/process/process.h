@@ -64,7 +64,7 @@ class Process final : public Files {
   void EndUnseen(File file, Reason reason) override;
   void Uncover(File file, Reason reason) override;
   File Known(uint64_t device, uint64_t inode) override;
-  bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
+  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override;
   void UncoverAll(Reason reason) override;
   int Sync(File file, int fd, bool data_only) override;
   int SyncNow(File file, int fd, bool data_only) override;

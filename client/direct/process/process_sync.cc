@@ -136,6 +136,12 @@ int Process::RealSync(File file, int fd, PhaseWord phase, uint64_t uncovered) {
     error = SyncName(descriptors_[kRootDescriptor], fd);
   }
   if (error != 0) return FailSync(entry, error);
+  // Another thread may have put another file in the place of `fd` by dup2(2).
+  struct stat status;
+  if (RawCall(SYS_fstat, fd, AsLong(&status)) != 0 || status.st_ino != entry.inode.load() ||
+      status.st_dev != window_.header().root_device) {
+    return SyncAll();
+  }
   Stamped stamped;
   {
     StripeLock stripe(window_, file.index);

@@ -124,6 +124,22 @@ TEST_F(DirectProcessTest, RealSyncOfALoggedFileIsFollowedByItsRecord) {
   close(fd);
 }
 
+// As after a dup2(2) by another thread.
+TEST_F(DirectProcessTest, RealSyncOfAnotherFilesDescriptorMakesNoRecord) {
+  int fd = -1, other = -1;
+  const File file = OpenCovered("a", &fd);
+  OpenCovered("b", &other);
+  const Seq write = Write(process_, file, fd, 0, "logged");
+  process_.Uncover(file, Reason::kAllocate);
+  EXPECT_EQ(process_.Sync(file, other, true), 0);
+  EXPECT_EQ(window().window().issued(), write);
+  // A checkpoint has made the file durable.
+  EXPECT_GE(window().window().checkpoint(), write);
+  EXPECT_TRUE(Covered(file));
+  close(fd);
+  close(other);
+}
+
 TEST_F(DirectProcessTest, CoveredFileWaitsForTheRecordOfAnothersRealSync) {
   int fd = -1;
   const File file = OpenCovered("a", &fd);

@@ -310,6 +310,34 @@ TEST(PreloadTest, HandlersInstalledUnseenDoNotDeadlock) {
   EXPECT_GE(logged + Count(record, "end f signal"), 200);
 }
 
+struct Move {
+  std::string name, at;
+  Lines record;
+};
+void PrintTo(const Move& one, std::ostream* out) { *out << one.name; }
+
+class MoveTest : public testing::TestWithParam<Move> {};
+
+// The bytes are in one of the two files, and no record says in which.
+TEST_P(MoveTest, ReplacedDescriptorUncoversBothFiles) {
+  SubjectRun run;
+  run.Set("SALIUS_DIRECT_MOVE=" + GetParam().at);
+  EXPECT_EQ(run.Run("subject", {GetParam().name}), 0) << run.Messages();
+  EXPECT_EQ(run.Record(), GetParam().record);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Moved, MoveTest,
+    testing::Values(Move{"moved_in_a_write", "lock",
+                         {"open f", "open g", "uncover f position", "uncover g position", "open g",
+                          "uncover g foreign", "write g 1 1 y"}},
+                    Move{"moved_in_a_truncation", "lock",
+                         {"open f", "open g", "uncover f position", "uncover g position",
+                          "truncate g 6"}},
+                    Move{"moved_in_a_look", "open",
+                         {"open f", "open g", "open f", "uncover f foreign", "uncover f position",
+                          "uncover g position", "write g 1 1 y"}}));
+
 TEST(PreloadTest, ThreadsShareTheTable) {
   SubjectRun run;
   EXPECT_EQ(run.Run("subject", {"threads"}), 0) << run.Messages();

@@ -7,6 +7,8 @@
 // SALIUS_DIRECT_SYNC      an errno that every Sync and SyncAll returns
 // SALIUS_DIRECT_APPEND    a descriptor that gets O_APPEND while a write awaits room, as if by
 //                         another process that has it
+// SALIUS_DIRECT_MOVE      "lock" or "open": once, the next Lock, or Open of descriptor 61, does what
+//                         another thread might do: dup2(60, 61); only if 60 is open
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -29,6 +31,8 @@ using salius::direct::Reason;
 using salius::preload::Raw;
 
 constexpr int kFiles = 64;
+// Descriptors of SALIUS_DIRECT_MOVE.
+constexpr int kSpare = 60, kMoved = 61;
 
 class Recording final : public salius::direct::Files {
  public:
@@ -36,6 +40,7 @@ class Recording final : public salius::direct::Files {
     for (; *environment != nullptr; ++environment) {
       Take(*environment, "SALIUS_DIRECT_VOLUME=", volume_);
       Take(*environment, "SALIUS_DIRECT_RECORD=", record_);
+      Take(*environment, "SALIUS_DIRECT_MOVE=", move_);
       char number[sizeof(volume_)] = {};
       if (Take(*environment, "SALIUS_DIRECT_SYNC=", number)) sync_ = atoi(number);
       if (Take(*environment, "SALIUS_DIRECT_APPEND=", number)) append_ = atoi(number);
@@ -61,6 +66,7 @@ class Recording final : public salius::direct::Files {
     }
     if (file.tracked()) Raw(SYS_fsetxattr, fd, "user.salius.id", "1", 1, 0);
     Leave();
+    if (fd == kMoved) Move("open");
     return file;
   }
 
@@ -70,6 +76,7 @@ class Recording final : public salius::direct::Files {
     if (append_ >= 0) Raw(SYS_fcntl, append_, F_SETFL, O_APPEND);
   }
   void Lock(File file) override {
+    Move("lock");
     Enter();
     const int self = static_cast<int>(Raw(SYS_gettid));
     std::atomic<int>& owner = owners_[file.index];
@@ -126,16 +133,12 @@ class Recording final : public salius::direct::Files {
     return {};
   }
 
-  bool UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
+  void UncoverInode(uint64_t device, uint64_t inode, Reason reason) override {
     struct stat volume;
-    bool known = false;
-    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return false;
+    if (Raw(SYS_stat, volume_, &volume) != 0 || volume.st_dev != device) return;
     for (int i = 0; i < kFiles; ++i) {
-      if (inodes_[i].load() != inode) continue;
-      Uncover({static_cast<uint32_t>(i), 0}, reason);
-      known = true;
+      if (inodes_[i].load() == inode) Uncover({static_cast<uint32_t>(i), 0}, reason);
     }
-    return known;
   }
 
   void UncoverAll(Reason reason) override {
@@ -194,6 +197,12 @@ class Recording final : public salius::direct::Files {
     return below ? path + prefix + 1 : nullptr;
   }
 
+  void Move(const char* at) {
+    if (strcmp(move_, at) != 0 || Raw(SYS_fcntl, kSpare, F_GETFD) < 0) return;
+    move_[0] = '\0';
+    if (dup2(kSpare, kMoved) != kMoved) Fail("dup2");
+  }
+
   File Register(const char* name, const struct stat& status, bool made) {
     for (int i = 0; i < kFiles; ++i) {
       uint64_t free = 0;
@@ -241,6 +250,7 @@ class Recording final : public salius::direct::Files {
 
   char volume_[256] = {};
   char record_[256] = {};
+  char move_[256] = {};
   int sync_ = 0;
   int append_ = -1;
   int own_ = -1;

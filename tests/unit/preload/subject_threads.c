@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -108,6 +109,40 @@ static void unseen_handler_writes(void) {
   }
 }
 
+/* ---- Another thread puts another file in the place of a descriptor that is in use: the library of the
+   tests does dup2(SPARE, USED) in the middle of a call. */
+enum { SPARE = 60, USED = 61 };
+
+static void moved_in_a_write(void) {
+  const int old = subject_file("f"), new = subject_file("g");
+  REQUIRE(dup2(old, USED) == USED);
+  REQUIRE(raw_call(SYS_dup2, new, SPARE, 0, 0) == SPARE); /* unknown to the library */
+  REQUIRE(write(USED, "x", 1) == 1);
+  REQUIRE(write(USED, "y", 1) == 1);
+  struct stat status;
+  REQUIRE(fstat(new, &status) == 0 && status.st_size == 2);
+}
+
+static void moved_in_a_truncation(void) {
+  const int old = subject_file("f"), new = subject_file("g");
+  REQUIRE(dup2(old, USED) == USED);
+  REQUIRE(dup2(new, SPARE) == SPARE);
+  REQUIRE(ftruncate(USED, 5) == 0);
+  REQUIRE(ftruncate(USED, 6) == 0);
+  struct stat status;
+  REQUIRE(fstat(new, &status) == 0 && status.st_size == 6);
+}
+
+static void moved_in_a_look(void) {
+  const int old = subject_file("f"), new = subject_file("g");
+  REQUIRE(raw_call(SYS_dup2, old, USED, 0, 0) == USED);
+  REQUIRE(dup2(new, SPARE) == SPARE);
+  REQUIRE(write(USED, "x", 1) == 1);
+  REQUIRE(write(USED, "y", 1) == 1);
+  struct stat status;
+  REQUIRE(fstat(new, &status) == 0 && status.st_size == 2);
+}
+
 /* ---- EINTR: a blocked write to a pipe is interrupted as before. */
 static void on_nothing(int number) { (void)number; }
 
@@ -173,5 +208,8 @@ static void cancelled(void) {
 const struct subject_case thread_cases[] = {
     {"handler_writes", handler_writes}, {"unseen_handler_writes", unseen_handler_writes},
     {"handler_of_each_kind", handler_of_each_kind},
+    {"moved_in_a_write", moved_in_a_write},
+    {"moved_in_a_truncation", moved_in_a_truncation},
+    {"moved_in_a_look", moved_in_a_look},
     {"interrupted", interrupted},       {"threads", threads},
     {"cancelled", cancelled},           {NULL, NULL}};
