@@ -1,12 +1,17 @@
 #include "client/run/await_command.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <cerrno>
+#include <cstdint>
 #include <cstdio>
 
 #include "client/run/command_line.h"
 #include "common/check.h"
+#include "common/clock.h"
+#include "common/deadline.h"
 #include "common/strings.h"
 
 namespace salius::run {
@@ -27,20 +32,43 @@ void BlockSignals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
+void AdoptOrphans() { SALIUS_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0); }
+
 int AwaitCommand(pid_t child) {
   const sigset_t set = Signals();
   while (true) {
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&set, &info);
-    int status = 0;
     if (signal == SIGCHLD || signal < 0) {
-      const pid_t ended = ::waitpid(child, &status, WNOHANG);
-      if (ended == child && WIFEXITED(status)) return WEXITSTATUS(status);
-      if (ended == child && WIFSIGNALED(status)) return kExitSignal + WTERMSIG(status);
+      int status = 0;
+      for (pid_t ended = 1; ended > 0;) {
+        ended = ::waitpid(-1, &status, WNOHANG);
+        if (ended == child && WIFEXITED(status)) return WEXITSTATUS(status);
+        if (ended == child && WIFSIGNALED(status)) return kExitSignal + WTERMSIG(status);
+      }
     } else if (info.si_code <= 0) {
       // One of the terminal (it has no sender) reached the command itself.
       ::kill(child, signal);
     }
+  }
+}
+
+bool AwaitLeftBehind(int timeout_ms) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  const Deadline bound =
+      timeout_ms < 0 ? Deadline::Never() : Deadline::AfterMillis(SystemClock(), timeout_ms);
+  while (true) {
+    pid_t ended = 0;
+    do {
+      ended = ::waitpid(-1, nullptr, WNOHANG);
+    } while (ended > 0);
+    if (ended < 0 && errno == ECHILD) return true;
+    const int64_t left = bound.RemainingNs(SystemClock());
+    if (left == 0) return false;
+    const timespec patience{left / 1'000'000'000, left % 1'000'000'000};
+    ::sigtimedwait(&set, nullptr, &patience);
   }
 }
 

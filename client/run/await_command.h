@@ -1,4 +1,4 @@
-// The end of a command, and the signals that salius-run passes on to it.
+// The end of a command and of the processes that it leaves behind, and the signals that salius-run passes on to it.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,17 @@ namespace salius::run {
 // Blocks the signals that AwaitCommand waits for; before any thread is made.
 void BlockSignals();
 
+// Makes processes that the command leaves behind children of this process when their own parent has
+// ended, so that AwaitLeftBehind sees them. Before the command starts.
+void AdoptOrphans();
+
+// Waits until this process has no child any more, for at most `timeout_ms`; below 0: for ever. Returns
+// whether it has none. After BlockSignals, AdoptOrphans and AwaitCommand.
+bool AwaitLeftBehind(int timeout_ms);
+
 // Waits for the end of the command, a child, to which SIGTERM, SIGINT and SIGHUP are passed on.
-// Returns its exit code, or kExitSignal and the number of the signal that ended it.
+// Returns its exit code, or kExitSignal and the number of the signal that ended it. Other children
+// that end meanwhile are reaped.
 int AwaitCommand(pid_t child);
 
 // Prints a message of salius-run to standard error.

@@ -306,13 +306,19 @@ void Session::AwaitFirstMode() const {
 }
 
 absl::Status Session::End() {
+  // A process between execve(2) and its attachment has no connection. It is below this process.
+  if (!AwaitLeftBehind(kLeftBehind.count())) {
+    Say(absl::StrFormat("the command has ended; waiting for %u of its processes",
+                        std::max<size_t>(server_->connections(), 1)));
+    AwaitLeftBehind(-1);
+  }
   server_->Release();
   const Deadline soon = Deadline::After(SystemClock(), kLeftBehind);
   while (server_->connections() > 0 && !soon.Expired(SystemClock())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (const size_t left = server_->connections(); left > 0) {
-    Say(absl::StrFormat("the command has ended; waiting for %u of its processes", left));
+    Say(absl::StrFormat("the command has ended; waiting for %u processes of other commands", left));
   }
   server_->AwaitLast();
   if (status_server_ != nullptr) status_server_->SetDraining();
@@ -373,6 +379,10 @@ absl::StatusOr<int> RunBeside(const RunCommand& command, ChildOptions child, con
   }
   if (external) gate.Gates(child);
   SALIUS_ASSIGN_OR_RETURN(const int code, RunChild(std::move(child), socket));
+  if (!AwaitLeftBehind(kLeftBehind.count())) {
+    Say("the command has ended; waiting for processes that it left behind");
+    AwaitLeftBehind(-1);
+  }
   member->Leave();
   return code;
 }
@@ -407,6 +417,7 @@ absl::StatusOr<int> Run(const RunCommand& command) {
   SALIUS_RETURN_IF_ERROR(
       OfVolume(CheckVolumeKind(unlocked->config, unlocked->path, VolumeKind::kDirect)));
   SALIUS_RETURN_IF_ERROR(CheckOuterVolume(*unlocked));
+  AdoptOrphans();
   absl::StatusOr<VolumeDir> dir = VolumeDir::Open(command.direct, /*lock=*/true);
   if (absl::IsUnavailable(dir.status())) {
     return RunBeside(command, std::move(child), *unlocked, dir.status());

@@ -202,6 +202,15 @@ class Programs(DirectCase):
         self.assertNotEqual(other.returncode, 0)
         self.assertIn(reason, other.stderr)
 
+    def test_program_left_in_the_background_may_attach_after_the_command_has_ended(self):
+        # strace makes each execve(2) long: between it and the attachment a process has no connection.
+        words = self.words("sh", "-c", "dd if=/dev/zero of=%s bs=1k count=3 conv=fsync status=none &" % self.path("f"))
+        done = subprocess.run([*in_netns(self.rig_.net.primary), "strace", "-f", "-o", "/dev/null", "-e", "trace=execve",
+                               "-e", "inject=execve:delay_exit=300000", *words], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("cannot attach", done.stderr)
+        self.assertEqual(os.stat(self.path("f")).st_size, 3072)
+
     def test_programs_that_take_things_away(self):
         for name, code, may_exec in BEHAVIOURS:
             folder = self.path(name)
