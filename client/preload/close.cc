@@ -20,9 +20,8 @@
 namespace salius::preload {
 namespace {
 
-// Returns whether the program must not touch `fd`. A child of vfork(2) has a table of its own, in
-// which it may close what it likes.
-bool Owned(int fd) { return library.on() && library.files().Owns(fd) && !library.Borrowed(); }
+// Returns whether the program must not touch `fd`.
+bool Owned(int fd) { return library.on() && library.files().Owns(fd) && library.Shields(); }
 
 int Refuse(int error) {
   errno = error;
@@ -31,7 +30,7 @@ int Refuse(int error) {
 
 // Closes [first, last] but for the library's own descriptors, which are near the process's limit.
 int CloseRange(unsigned first, unsigned last, int flags) {
-  if (!library.on() || library.Borrowed() || first > last || (flags & CLOSE_RANGE_CLOEXEC) != 0) {
+  if (!library.Shields() || first > last || (flags & CLOSE_RANGE_CLOEXEC) != 0) {
     return real_calls.close_range(first, last, flags);
   }
   constexpr unsigned kHighestOwn = 1u << 16;  // the limit may have been lowered since
@@ -39,7 +38,7 @@ int CloseRange(unsigned first, unsigned last, int flags) {
   Raw(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit);
   unsigned own_end = limit.rlim_cur > (1u << 30) ? 1u << 30 : static_cast<unsigned>(limit.rlim_cur);
   if (own_end < kHighestOwn) own_end = kHighestOwn;
-  library.descriptors().ForgetRange(first, last);
+  if (!library.Borrowed()) library.descriptors().ForgetRange(first, last);
   for (unsigned fd = first; fd < own_end && fd <= last; ++fd) {
     if (!library.files().Owns(static_cast<int>(fd))) continue;
     if (fd > first && real_calls.close_range(first, fd - 1, flags) != 0) return -1;

@@ -131,6 +131,16 @@ bool Library::IsOtherProcess() const {
 void Library::AfterFork() {
   process_.store(static_cast<int>(Raw(SYS_getpid)), std::memory_order_relaxed);
   salius_preload_borrowers.store(0, std::memory_order_relaxed);
+  unknown_fork_.store(false, std::memory_order_relaxed);
+  const int before = errno;
+  files_->AfterFork();
+  errno = before;
+}
+
+void Library::AfterUnknownFork() {
+  if (!logs_) return AfterFork();  // no lock is taken for mounts
+  unknown_fork_.store(true, std::memory_order_relaxed);
+  salius_preload_borrowers.store(1, std::memory_order_relaxed);
   const int before = errno;
   files_->AfterFork();
   errno = before;

@@ -96,12 +96,22 @@ class Library {
   // The same for the whole volume.
   int SyncAll();
 
-  // Returns whether this is a child of vfork(2) that runs in its parent's memory.
+  // Returns whether this is a child of vfork(2), which runs in its parent's memory, or one after
+  // AfterUnknownFork. It neither takes a lock nor changes the table.
   bool Borrowed() const {
     return salius_preload_borrowers.load(std::memory_order_relaxed) != 0 && IsOtherProcess();
   }
   // A child of fork(2) begins.
   void AfterFork();
+  // A child with memory of its own begins which the C library does not know as one: a lock that it
+  // took would not be given back by its death. So it is treated as a child of vfork(2), until it
+  // starts a program or forks.
+  void AfterUnknownFork();
+  // Returns whether the program must leave the library's own descriptors alone. A child of vfork(2)
+  // has a table of its own, in which it may close what it likes.
+  bool Shields() const {
+    return on() && (unknown_fork_.load(std::memory_order_relaxed) || !Borrowed());
+  }
 
   // The program has a signal handler.
   void HandlerInstalled() { handlers_.store(true, std::memory_order_relaxed); }
@@ -126,6 +136,7 @@ class Library {
   Descriptors descriptors_;
   KeptEnvironment environment_;
   std::atomic<bool> handlers_{false};
+  std::atomic<bool> unknown_fork_{false};  // since AfterUnknownFork
   std::atomic<int> process_{0};
 };
 

@@ -7,6 +7,7 @@
 #include <linux/openat2.h>
 #include <linux/sched.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -326,18 +327,56 @@ bool ProgramCall(long number, const Words& w, long& result) {
   }
 }
 
-// Returns whether the call makes a child with memory of its own.
-bool Forks(long number, const Words& w) {
+// What a system call that makes a process asks for. The C library's functions make threads and
+// children of vfork(2).
+struct NewProcess {
+  bool apart = false;  // it makes a child with memory of its own
+  bool plain = false;  // no more than fork(2) does
+  bool shares_descriptors = false;
+};
+
+NewProcess NewProcessOf(long number, const Words& w) {
+  const auto* const words = w.Pointer<const clone_args>(0);
+  uint64_t flags = 0, signal = SIGCHLD, others = 0;
   switch (number) {
     case SYS_fork:
-      return true;
+      break;
     case SYS_clone:
-      return (w.word[0] & CLONE_VM) == 0;
+      flags = static_cast<uint64_t>(w.word[0]) & ~uint64_t{CSIGNAL};
+      signal = static_cast<uint64_t>(w.word[0]) & CSIGNAL;
+      others = static_cast<uint64_t>(w.word[1]);
+      break;
     case SYS_clone3:
-      return (w.Pointer<const clone_args>(0)->flags & CLONE_VM) == 0;
+      if (words == nullptr || w.Size(1) < CLONE_ARGS_SIZE_VER0) return {};  // the kernel refuses it
+      flags = words->flags;
+      signal = words->exit_signal;
+      others = words->stack | (w.Size(1) < CLONE_ARGS_SIZE_VER1 ? 0 : words->set_tid_size);
+      break;
     default:
-      return false;
+      return {};
   }
+  return {.apart = (flags & CLONE_VM) == 0,
+          .plain = flags == 0 && signal == SIGCHLD && others == 0,
+          .shares_descriptors = (flags & CLONE_FILES) != 0};
+}
+
+// Makes such a child as fork.cc does.
+bool ForkCall(long number, const Words& w, long& result) {
+  const NewProcess asked = NewProcessOf(number, w);
+  if (!asked.apart) return false;
+  if (asked.plain) {
+    result = real_calls._Fork();
+    if (result == 0) library.AfterFork();
+    return true;
+  }
+  if (asked.shares_descriptors && library.logs()) {
+    errno = EINVAL;
+    return result = -1, true;
+  }
+  result =
+      real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4], w.word[5]);
+  if (result == 0) library.AfterUnknownFork();
+  return true;
 }
 
 }  // namespace
@@ -356,11 +395,10 @@ SALIUS_INTERPOSE(long, syscall, long number, ...) {
                        ChangeCall(number, w, result) || MemoryCall(number, w, result) ||
                        NameCall(number, w, result) || AttributeCall(number, w, result) ||
                        AttributeOfPathCall(number, w, result) ||
-                       NewAttributeCall(number, w, result) || ProgramCall(number, w, result))) {
+                       NewAttributeCall(number, w, result) || ProgramCall(number, w, result) ||
+                       ForkCall(number, w, result))) {
     return result;
   }
-  result =
-      real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4], w.word[5]);
-  if (result == 0 && library.on() && Forks(number, w)) library.AfterFork();
-  return result;
+  return real_calls.syscall(number, w.word[0], w.word[1], w.word[2], w.word[3], w.word[4],
+                            w.word[5]);
 }

@@ -1,8 +1,11 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/sched.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -53,6 +56,67 @@ static void clone_calls(void) {
   ends_well(clone(clone_main, stack + sizeof(stack), SIGCHLD, &fd));
   ends_well(clone(clone_main, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &fd));
   REQUIRE(write(fd, "parent", 6) == 6);
+}
+
+/* More than fork(2): the child takes no lock, and syncs fail. Its own child is a forked one. */
+static int unknown_main(void* argument) {
+  const int fd = *(int*)argument;
+  REQUIRE(write(fd, "clone", 5) == 5);
+  FAILS(fsync(fd), EIO);
+  FAILS(close(500), EBADF); /* the library's own */
+  const pid_t child = fork();
+  if (child == 0) child_writes(fd);
+  ends_well(child);
+  return 0;
+}
+
+static void clone_calls_of_other_kinds(void) {
+  int fd = subject_file("f");
+  static char stack[65536] __attribute__((aligned(16)));
+  void* const top = stack + sizeof(stack);
+  ends_well(clone(unknown_main, top, CLONE_FS | SIGCHLD, &fd));
+  const pid_t child = syscall(SYS_clone, (long)CLONE_FS | SIGCHLD, 0L, 0L, 0L, 0L);
+  if (child == 0) _exit(unknown_main(&fd));
+  ends_well(child);
+  FAILS(clone(unknown_main, top, CLONE_FILES | SIGCHLD, &fd), EINVAL);
+  FAILS(syscall(SYS_clone, (long)CLONE_FILES | SIGCHLD, 0L, 0L, 0L, 0L), EINVAL);
+}
+
+/* ---- A child that dies gives its robust locks back, however it was made. */
+static pthread_mutex_t* shared_lock;
+
+static int dies_with_the_lock(void* unused) {
+  (void)unused;
+  _exit(pthread_mutex_lock(shared_lock));
+}
+
+static void is_dead_ones(pid_t child) {
+  ends_well(child);
+  REQUIRE(pthread_mutex_trylock(shared_lock) == EOWNERDEAD);
+  REQUIRE(pthread_mutex_consistent(shared_lock) == 0);
+  REQUIRE(pthread_mutex_unlock(shared_lock) == 0);
+}
+
+static void forked_children_give_locks_back(void) {
+  shared_lock = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared_lock != MAP_FAILED);
+  pthread_mutexattr_t attributes;
+  REQUIRE(pthread_mutexattr_init(&attributes) == 0);
+  REQUIRE(pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0);
+  REQUIRE(pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0);
+  REQUIRE(pthread_mutex_init(shared_lock, &attributes) == 0);
+  static char stack[65536] __attribute__((aligned(16)));
+  is_dead_ones(clone(dies_with_the_lock, stack + sizeof(stack), SIGCHLD, NULL));
+  pid_t child = syscall(SYS_fork);
+  if (child == 0) dies_with_the_lock(NULL);
+  is_dead_ones(child);
+  child = syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L);
+  if (child == 0) dies_with_the_lock(NULL);
+  is_dead_ones(child);
+  struct clone_args words = {.exit_signal = SIGCHLD};
+  child = syscall(SYS_clone3, &words, sizeof(words));
+  if (child == 0) dies_with_the_lock(NULL);
+  is_dead_ones(child);
 }
 
 static void vfork_child(void) {
@@ -293,6 +357,9 @@ static void terminal(void) {
 
 const struct subject_case process_cases[] = {{"fork_family", fork_family},
                                              {"clone_calls", clone_calls},
+                                             {"clone_calls_of_other_kinds", clone_calls_of_other_kinds},
+                                             {"forked_children_give_locks_back",
+                                              forked_children_give_locks_back},
                                              {"vfork_child", vfork_child},
                                              {"vfork_child_writes", vfork_child_writes},
                                              {"vfork_child_writes_elsewhere",
