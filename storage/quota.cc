@@ -13,7 +13,7 @@ constexpr size_t kMostOwners = 4096;
 
 // The distance from a limit that is far: XFS reserves some hundred KiB for a change at most.
 constexpr uint64_t kFarBytes = uint64_t{1} << 20;
-// What a change of a name or an attribute may need, besides what XFS gives back.
+// The bytes that a change of a name or an attribute may need, besides those that XFS gives back.
 constexpr uint64_t kChangeBytes = 4096;
 
 int64_t MonotonicMillis() { return SystemClock().MonotonicNanos() / 1'000'000; }

@@ -1,7 +1,7 @@
 // Descriptors that go or are copied: close(2), dup(2), fcntl(2) and their forms.
 //
 // A descriptor is forgotten before the kernel closes it: the number may be another thread's new
-// descriptor as soon as it is free. What another thread found of it in between is forgotten too. The
+// descriptor as soon as it is free. An entry that another thread made of it in between is forgotten too. The
 // library's own descriptors do not exist for the program.
 #include <fcntl.h>
 #include <linux/close_range.h>

@@ -121,7 +121,7 @@ class Library {
   bool IsOtherProcess() const;
   // Returns what `fd` is, past the table.
   Descriptor LookAsBorrower(int fd);
-  // `known`: the entry of `fd` before this look at it. What is found is stored if it did not change.
+  // `known`: the entry of `fd` before this look at it. A new one is stored if that is the same.
   Descriptor Resolve(int fd, const Descriptor& known);
   // Stores what AskEarly returned for `fd`, which was `known`.
   void SetGrant(int fd, const Descriptor& known, uint64_t grant);

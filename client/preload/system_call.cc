@@ -327,7 +327,7 @@ bool ProgramCall(long number, const Words& w, long& result) {
   }
 }
 
-// What a system call that makes a process asks for. The C library's functions make threads and
+// The demands of a system call that makes a process. The C library's functions make threads and
 // children of vfork(2).
 struct NewProcess {
   bool apart = false;  // it makes a child with memory of its own

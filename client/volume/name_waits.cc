@@ -9,8 +9,8 @@
 namespace salius {
 namespace {
 
-// What a name may add to a directory: a block of 1 KiB that is halved for it, or its part of a
-// larger one.
+// The bytes that a name may add to a directory: a block of 1 KiB that is halved for it, or its part
+// of a larger one.
 constexpr int64_t kNameBytes = 1024;
 
 Counter* WaitsFor(const char* reason) {

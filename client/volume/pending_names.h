@@ -64,7 +64,7 @@ class PendingNames {
   PinnedNode ParentOf(const Node& dir);
   // Returns the entries of a directory for a listing that begins; null when it has none.
   std::shared_ptr<const Bindings::Snapshot> SnapshotOf(const Node& dir);
-  // Returns whether listings keep so many entries that another one must wait for the directory.
+  // Returns whether another listing must wait for its directory: others keep too many entries.
   bool ListingsAreFull() const { return listed_->load() >= bounds_.listed_bytes; }
   // Returns whether a directory is empty. The caller holds its `names`.
   absl::StatusOr<bool> IsEmpty(const Node& dir);

@@ -85,7 +85,7 @@ static void names_across_the_border(void) {
   FAILS(linkat(unnamed, "", AT_FDCWD, "../v", AT_EMPTY_PATH), EXDEV);
   REQUIRE(close(unnamed) == 0);
 
-  /* What stays on one side works. */
+  /* A name that stays on one side works. */
   REQUIRE(rename("../other", "../e/other") == 0);
   REQUIRE(rename("f", "d/f") == 0);
   REQUIRE(rename("d/f", "../volume/f") == 0);
