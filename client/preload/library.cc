@@ -190,7 +190,7 @@ Descriptor Library::Register(int fd, const Descriptor& known, int flags, bool ma
     if ((flags & O_DSYNC) != 0) BeforeKernelSyncs(fd);
     return descriptors_.Get(fd);
   }
-  if (regular) found.file = files_->Open(fd, made);
+  found.file = regular ? files_->Open(fd, made) : direct::File{};
   found.state =
       found.file.tracked() ? Descriptor::State::kTracked : Descriptor::State::kOther;
   if (found.tracked()) found.marks = MarksLeftAt(fd);

@@ -128,7 +128,8 @@ File Process::Open(int fd, bool made) {
   if (status.st_dev != header.root_device) return {};
   const Place place = PlaceOf(descriptors_[kRootDescriptor], fd);
   FileId id = kNoFileId;
-  if (place == Place::kOutside &&
+  // With another name it may be below the directory too, and get its id there.
+  if (place == Place::kOutside && status.st_nlink < 2 &&
       ReadId(fd, status.st_ino, header.volume, &id) == IdRead::kNone) {
     return {};  // also when its inode number was a file's of the volume
   }

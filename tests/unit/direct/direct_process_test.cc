@@ -754,6 +754,26 @@ TEST_F(DirectProcessTest, FileMovedOutsideIsNotLogged) {
   close(fd);
 }
 
+// A link that was made before the run. The file gets its id by the other name.
+TEST_F(DirectProcessTest, FileWithALinkInsideIsTrackedByItsNameOutside) {
+  const std::string outside = volume_.directory() + "-link";
+  const int first = open(volume_.Path("a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(link(volume_.Path("a").c_str(), outside.c_str()), 0);
+  const int fd = open(outside.c_str(), O_RDWR | O_CLOEXEC);
+  const File file = process_.Open(fd, false);
+  ASSERT_TRUE(file.tracked());
+  EXPECT_EQ(Write(process_, file, fd, 0, "outside"), 0u);
+  EXPECT_EQ(process_.Sync(file, fd, false), 0);
+  const File inside = process_.Open(first, false);
+  EXPECT_EQ(inside.index, file.index);
+  EXPECT_EQ(process_.Sync(inside, first, false), 0);
+  EXPECT_TRUE(Covered(inside));
+  EXPECT_NE(Write(process_, file, fd, 0, "logged"), 0u);
+  unlink(outside.c_str());
+  close(fd);
+  close(first);
+}
+
 TEST_F(DirectProcessTest, AllFilesAreUncovered) {
   int a = -1, b = -1;
   const File first = OpenCovered("a", &a), second = OpenCovered("b", &b);
