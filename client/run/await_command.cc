@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -16,6 +17,9 @@
 
 namespace salius::run {
 namespace {
+
+// Every child that is left after the command is a process that it left behind.
+bool awaits_orphans = false;
 
 sigset_t Signals() {
   sigset_t set;
@@ -32,7 +36,12 @@ void BlockSignals() {
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-void AdoptOrphans() { SALIUS_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0); }
+void AdoptOrphans() {
+  siginfo_t info{};
+  const int found = ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT);
+  awaits_orphans = found != 0 && errno == ECHILD && ::getpid() != 1;
+  if (awaits_orphans) SALIUS_CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
+}
 
 int AwaitCommand(pid_t child) {
   const sigset_t set = Signals();
@@ -54,6 +63,7 @@ int AwaitCommand(pid_t child) {
 }
 
 bool AwaitLeftBehind(int timeout_ms) {
+  if (!awaits_orphans) return true;
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);

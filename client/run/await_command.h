@@ -1,4 +1,5 @@
-// The end of a command and of the processes that it leaves behind, and the signals that salius-run passes on to it.
+// The end of a command and of the processes that it leaves behind, and the signals that salius-run
+// passes on to it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +12,13 @@ namespace salius::run {
 void BlockSignals();
 
 // Makes processes that the command leaves behind children of this process when their own parent has
-// ended, so that AwaitLeftBehind sees them. Before the command starts.
+// ended, so that AwaitLeftBehind sees them. Before the command starts. Children of others are not
+// to be awaited: where this process has children already (a shell started them and then became this
+// program), or is process 1, AwaitLeftBehind waits for nothing.
 void AdoptOrphans();
 
-// Waits until this process has no child any more, for at most `timeout_ms`; below 0: for ever. Returns
-// whether it has none. After BlockSignals, AdoptOrphans and AwaitCommand.
+// Waits until this process has no child any more, for at most `timeout_ms`; below 0: for ever.
+// Returns whether it waits no longer. After BlockSignals, AdoptOrphans and AwaitCommand.
 bool AwaitLeftBehind(int timeout_ms);
 
 // Waits for the end of the command, a child, to which SIGTERM, SIGINT and SIGHUP are passed on.

@@ -55,6 +55,15 @@ TEST_F(AwaitCommandTest, ProcessesLeftBehindAreAwaited) {
   EXPECT_TRUE(AwaitLeftBehind(-1));
 }
 
+// A shell may have started a process, and then become salius-run: `exec > >(tee log)`.
+TEST_F(AwaitCommandTest, ChildrenOfBeforeAreNotAwaited) {
+  ASSERT_GT(Start(0), 0);
+  AdoptOrphans();
+  EXPECT_TRUE(AwaitLeftBehind(-1));
+  while (::waitpid(-1, nullptr, 0) > 0) {
+  }
+}
+
 TEST_F(AwaitCommandTest, OrphansThatEndBeforeTheCommandAreReaped) {
   const pid_t command = ::fork();
   if (command == 0) {
