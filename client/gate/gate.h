@@ -26,6 +26,8 @@ enum EarlyEnd : uint32_t {
   kLentPages = 1u << 1,
   // A process attached System V shared memory that processes outside may have: likewise.
   kSharedMemory = 1u << 2,
+  // A process writes to a file that may be outside and is logged as one of the volume: likewise.
+  kFileOutside = 1u << 3,
 };
 
 class Gate {

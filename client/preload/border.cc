@@ -58,27 +58,27 @@ Side SideOfOpened(int fd) {
   return side;
 }
 
-bool Cross(Side from, Side to) {
-  return (from == Side::kInside && to == Side::kOutside) ||
-         (from == Side::kOutside && to == Side::kInside);
+Crossing Cross(Side from, Side to) {
+  if (from == Side::kUnknown || to == Side::kUnknown) return Crossing::kUnknown;
+  return from == to ? Crossing::kNo : Crossing::kYes;
 }
 
 }  // namespace
 
-bool RenameCrosses(int from_directory, const char* from, int to_directory, const char* to) {
-  if (!library.logs() || ShareParent(from_directory, from, to_directory, to)) return false;
+Crossing RenameCrosses(int from_directory, const char* from, int to_directory, const char* to) {
+  if (!library.logs() || ShareParent(from_directory, from, to_directory, to)) return Crossing::kNo;
   const int before = errno;
   const Side source = SideOfOpened(OpenParent(from_directory, from));
-  const bool crosses = Cross(source, SideOfOpened(OpenParent(to_directory, to)));
+  const Crossing crosses = Cross(source, SideOfOpened(OpenParent(to_directory, to)));
   errno = before;
   return crosses;
 }
 
-bool LinkCrosses(int from_directory, const char* from, int to_directory, const char* to,
-                 int flags) {
+Crossing LinkCrosses(int from_directory, const char* from, int to_directory, const char* to,
+                     int flags) {
   const bool follows = (flags & AT_SYMLINK_FOLLOW) != 0;
-  if (!library.logs() || from == nullptr) return false;
-  if (!follows && ShareParent(from_directory, from, to_directory, to)) return false;
+  if (!library.logs() || from == nullptr) return Crossing::kNo;
+  if (!follows && ShareParent(from_directory, from, to_directory, to)) return Crossing::kNo;
   const int before = errno;
   // The file itself: a link of /proc leads to it, or an empty path.
   Side source = Side::kUnknown;
@@ -88,7 +88,7 @@ bool LinkCrosses(int from_directory, const char* from, int to_directory, const c
   } else if ((flags & AT_EMPTY_PATH) != 0) {
     source = SideOf(from_directory);
   }
-  const bool crosses = Cross(source, SideOfOpened(OpenParent(to_directory, to)));
+  const Crossing crosses = Cross(source, SideOfOpened(OpenParent(to_directory, to)));
   errno = before;
   return crosses;
 }

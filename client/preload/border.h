@@ -5,12 +5,19 @@
 
 namespace salius::preload {
 
-// Returns whether a rename would take a file or directory into the volume or out of it. Both paths
-// are under their directories, as renameat(2) gets them. False also where the kernel does not tell,
-// and where the call fails in any case. errno stays. Async-signal-safe.
-bool RenameCrosses(int from_directory, const char* from, int to_directory, const char* to);
+// Whether a call takes a file or directory into the volume or out of it.
+enum class Crossing {
+  kNo,
+  kYes,
+  kUnknown,  // the kernel does not tell a place (no descriptor left, no /proc), or the call will fail
+};
+
+// Returns whether a rename crosses the border. Both paths are under their directories, as renameat(2)
+// gets them. errno stays. Async-signal-safe.
+Crossing RenameCrosses(int from_directory, const char* from, int to_directory, const char* to);
 
 // The same for a link with the `flags` of linkat(2). A file without a name is where it was made.
-bool LinkCrosses(int from_directory, const char* from, int to_directory, const char* to, int flags);
+Crossing LinkCrosses(int from_directory, const char* from, int to_directory, const char* to,
+                     int flags);
 
 }  // namespace salius::preload

@@ -131,7 +131,7 @@ long GetFlags(int fd, const Descriptor& known) {
 int Fcntl(int (*real)(int, int, ...), int fd, int command, void* argument) {
   if (gating.on() && IsLock(command)) {
     // A file of the volume: no output. The look that every other descriptor needs is a system call.
-    if (library.descriptors().Get(fd).tracked()) {
+    if (library.Found(fd).tracked()) {
       return static_cast<int>(Blocking(SYS_fcntl, fd, command, argument));
     }
     return Output(

@@ -23,7 +23,6 @@
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/look.h"
-#include "client/preload/named_change.h"
 #include "client/preload/raw_call.h"
 #include "client/preload/real_calls.h"
 #include "client/preload/section.h"
@@ -70,13 +69,23 @@ int Ftruncate(int fd, off64_t size) {
 // Nothing is opened: an open and a close need a free descriptor, drop the program's record locks,
 // and are seen by others. So the file is known by its inode number only, and uncovered.
 int Truncate(const char* path, off64_t size) {
-  const Place place = PlaceOf(AT_FDCWD, path, 0);
-  Seen seen;
-  if (library.logs() && LookAt(place.directory, place.path, &seen, place.link)) {
-    library.UncoverSeen(seen, Reason::kAllocate);
+  if (!library.logs() || path == nullptr) return real_calls.truncate(path, size);
+  const int before = errno;
+  Seen first, last;
+  const bool had = LookAt(AT_FDCWD, path, &first, 0);
+  const direct::File file = had ? library.Known(first) : direct::File{};
+  if (file.tracked()) library.files().BeginUnseen(file, Reason::kAllocate);
+  errno = before;
+  const int result = real_calls.truncate(path, size);
+  const int after = errno;
+  if (file.tracked()) library.files().EndUnseen(file, Reason::kAllocate);
+  // Another thread may have put another file there, or opened this one for the first time.
+  if (result == 0 && LookAt(AT_FDCWD, path, &last, 0) &&
+      !(file.tracked() && first.device == last.device && first.inode == last.inode)) {
+    library.UncoverSeen(last, Reason::kAllocate);
   }
-  return ChangeNamed(place, place, Reason::kAllocate,
-                     [&] { return real_calls.truncate(path, size); });
+  errno = after;
+  return result;
 }
 
 // Makes `call`, which changes the file behind `fd` unseen. Returns what it returns, with its errno.

@@ -6,8 +6,7 @@
 // child takes no lock. One that shares descriptors and no memory is refused with EINVAL: neither
 // process could know which files its descriptors are.
 //
-// A child
-// of vfork(2) runs in its parent's memory with descriptors of its own: while one lives
+// A child of vfork(2) runs in its parent's memory with descriptors of its own: while one lives
 // (salius_preload_borrowers), a call looks at the process id, and in the child it neither changes
 // the table nor takes a lock.
 #include <sched.h>

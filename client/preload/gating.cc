@@ -64,7 +64,7 @@ bool Gating::Leads(int fd, bool closes) const {
   const bool regular = S_ISREG(seen.mode);
   const bool in_volume =
       regular && !closes &&
-      (library.files().IsMount(seen.device) || library.descriptors().Get(fd).tracked() ||
+      (library.files().IsMount(seen.device) || library.Found(fd).tracked() ||
        library.files().IsOfVolume(fd));
   const bool inside = !regular && gate_.load()->Inside(seen.device, seen.inode);
   const gate::Kind kind = gate::KindOf(seen.mode, seen.device_number, in_volume, inside);

@@ -55,6 +55,8 @@ class Library {
   // it is writable, since other processes may have it too. In a child of vfork(2), whose descriptors
   // are its own, it is looked at each time.
   Descriptor Look(int fd);
+  // Returns what is known of `fd`, which is not registered.
+  Descriptor Found(int fd) { return on() && Borrowed() ? Look(fd) : descriptors_.Get(fd); }
 
   // Registers `fd`, which was just opened with `flags`. `made`: the open made the file. A
   // synchronous descriptor loses O_SYNC and O_DSYNC in the kernel, where that is possible.

@@ -25,29 +25,45 @@ using direct::Reason;
 
 constexpr int kNoFollow = AT_SYMLINK_NOFOLLOW;
 
+// A call that returned `result` may have taken files out of the volume, where no recovery finds
+// them. Which they are is not known. Returns `result`; errno stays.
+int MayHaveCrossed(int result, Crossing crossing) {
+  if (result != 0 || crossing != Crossing::kUnknown) return result;
+  const int before = errno;
+  library.files().UncoverAll(Reason::kNoId);
+  errno = before;
+  return result;
+}
+
 // Makes a rename, unless it crosses the volume's border.
 template <typename Call>
 int Rename(int from_directory, const char* from, int to_directory, const char* to, Call call) {
-  if (RenameCrosses(from_directory, from, to_directory, to)) {
+  const Crossing crossing = RenameCrosses(from_directory, from, to_directory, to);
+  if (crossing == Crossing::kYes) {
     errno = EXDEV;
     return -1;
   }
-  return ChangeNamed(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
-                     Reason::kName, call);
+  const int result =
+      ChangeNamed(PlaceOf(from_directory, from, kNoFollow), PlaceOf(to_directory, to, kNoFollow),
+                  Reason::kName, call);
+  return MayHaveCrossed(result, crossing);
 }
 
 // The same for a link. The kernel looks whether the new name exists before it looks at mounts.
 template <typename Call>
 int Link(int from_directory, const char* from, int to_directory, const char* to, int flags,
          Call call) {
-  if (LinkCrosses(from_directory, from, to_directory, to, flags)) {
+  const Crossing crossing = LinkCrosses(from_directory, from, to_directory, to, flags);
+  if (crossing == Crossing::kYes) {
     Seen seen;
     errno = LookAt(to_directory, to, &seen) ? EEXIST : EXDEV;
     return -1;
   }
   const int link = (flags & AT_SYMLINK_FOLLOW) != 0 ? 0 : kNoFollow;
-  return ChangeNamed(PlaceOf(from_directory, from, link), PlaceOf(to_directory, to, kNoFollow),
-                     Reason::kName, call);
+  const int result =
+      ChangeNamed(PlaceOf(from_directory, from, link), PlaceOf(to_directory, to, kNoFollow),
+                  Reason::kName, call);
+  return MayHaveCrossed(result, crossing);
 }
 
 // Makes a call on the file behind `fd` that changes its attributes or times. On a mount the daemon

@@ -13,6 +13,7 @@
 #include "client/preload/gating.h"
 #include "client/preload/library.h"
 #include "client/preload/real_calls.h"
+#include "client/preload/section.h"
 #include "client/preload/truncating_open.h"
 
 SALIUS_INTERPOSED(int, close, int);
@@ -55,7 +56,9 @@ int CutOpened(int fd) {
 // Returns whether the open cuts a file of the volume, which is to be done afterwards.
 bool CutsLater(int directory, const char* path, int flags) {
   const int access = flags & O_ACCMODE;
-  return (access == O_WRONLY || access == O_RDWR) && CutBy(directory, path, flags).tracked();
+  // In a handler that interrupted the library the new descriptor is not looked at.
+  return (access == O_WRONLY || access == O_RDWR) && !Section::Inside() &&
+         CutBy(directory, path, flags).tracked();
 }
 
 // Opens by `plain`, the C library's function, with the flags that it gets.

@@ -98,14 +98,19 @@ SALIUS_INTERPOSE(int, fclose, FILE* stream) {
   if (!library.on()) return real_calls.fclose(stream);
   const int fd = salius::preload::DescriptorOf(stream);
   const salius::preload::Descriptor descriptor = library.descriptors().Get(fd);
-  if (fd >= 0) library.Forget(fd);
+  const uint32_t generation = library.Forget(fd);
   const int result = real_calls.fclose(stream);
+  library.ForgetLooks(fd, generation);
   if ((descriptor.marks & salius::preload::Descriptor::kStdio) != 0) {
     library.files().Uncover(descriptor.file, salius::direct::Reason::kStdio);
   }
   return result;
 }
 SALIUS_INTERPOSE(int, pclose, FILE* stream) {
-  if (library.on()) library.Forget(salius::preload::DescriptorOf(stream));
-  return real_calls.pclose(stream);
+  if (!library.on()) return real_calls.pclose(stream);
+  const int fd = salius::preload::DescriptorOf(stream);
+  const uint32_t generation = library.Forget(fd);
+  const int result = real_calls.pclose(stream);
+  library.ForgetLooks(fd, generation);
+  return result;
 }

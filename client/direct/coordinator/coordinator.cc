@@ -77,6 +77,7 @@ std::string EarlyEndText(uint32_t reasons) {
   if ((reasons & gate::kSharedMap) != 0) texts.push_back("a shared map of a file outside");
   if ((reasons & gate::kLentPages) != 0) texts.push_back("pages lent to a pipe or socket outside");
   if ((reasons & gate::kSharedMemory) != 0) texts.push_back("System V shared memory");
+  if ((reasons & gate::kFileOutside) != 0) texts.push_back("a file of the volume that is outside");
   return absl::StrJoin(texts, ", ");
 }
 

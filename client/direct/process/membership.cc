@@ -1,5 +1,7 @@
 #include "client/direct/process/membership.h"
 
+#include <sys/stat.h>
+
 #include <climits>
 #include <cstring>
 
@@ -42,13 +44,21 @@ Place PlaceOf(int root, int fd) {
   PathOf top(root), path(fd);
   size_t size = top.size();
   if (size == 0 || path.size() == 0) return Place::kUnknown;
+  // After chroot(2) the kernel shows a path from the new root, or a longer one that is not below it.
+  struct stat real, seen;
+  if (RawCall(SYS_fstat, root, AsLong(&real)) != 0 ||
+      RawCall(SYS_stat, AsLong(top.text()), AsLong(&seen)) != 0 || real.st_dev != seen.st_dev ||
+      real.st_ino != seen.st_ino) {
+    return Place::kUnknown;
+  }
   if (size == 1) size = 0;  // the root of the file system
   if (path.size() <= size || std::memcmp(path.text(), top.text(), size) != 0) {
     return Place::kOutside;
   }
   const char* const rest = path.text() + size;
   constexpr char kOwn[] = "/.salius/";
-  const bool below = rest[0] == '/' && std::strncmp(rest, kOwn, sizeof(kOwn) - 1) != 0;
+  const bool below = rest[0] == '/' && std::strncmp(rest, kOwn, sizeof(kOwn) - 1) != 0 &&
+                     std::strcmp(rest, "/.salius") != 0;
   return below ? Place::kBelow : Place::kOutside;
 }
 

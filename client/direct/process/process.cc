@@ -140,6 +140,8 @@ File Process::Open(int fd, bool made) {
   }
   // The table never has room again, so no process logs this file.
   if (index == kNoFile) return {};
+  // The library takes it for a file inside, so its writes would wait for nothing.
+  if (early_ && place != Place::kBelow) gate_.EndEarly(gate::kFileOutside);
   Identify(fd, status.st_ino, index, place);
   return {index, window_.file(index).tag.load()};
 }

@@ -1,6 +1,8 @@
 // One process and several on a direct volume: sync by phase, covered and uncovered files, real
 // fsync(2) and its record, room, ids.
 #include <linux/capability.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -805,6 +807,29 @@ TEST_F(DirectProcessTest, InodeNumberUsedAgainOutsideIsNotTracked) {
   EXPECT_EQ(fgetxattr(fd, kDirectIdXattr, nullptr, 0), -1);
   unlink(outside.c_str());
   close(fd);
+}
+
+// After chroot(2) to a place below the volume's directory the kernel shows a file's path from there.
+TEST_F(DirectProcessTest, FileOfWhichAnotherRootChangesThePathIsNotLogged) {
+  if (geteuid() != 0) GTEST_SKIP() << "chroot(2) and mount(2) need root";
+  const std::string root = volume_.Path("root");
+  ASSERT_EQ(mkdir(root.c_str(), 0700), 0);
+  ASSERT_EQ(mkdir((root + "/proc").c_str(), 0700), 0);
+  const int status_of_child = Join(Fork([&] {
+    process_.AfterFork();
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("/proc", (root + "/proc").c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
+      _exit(1);
+    }
+    if (chroot(root.c_str()) != 0 || chdir("/") != 0) _exit(2);
+    const int fresh = open("b", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const File made = process_.Open(fresh, true);
+    if (!made.tracked()) _exit(3);
+    if (Write(process_, made, fresh, 0, "not logged") != 0) _exit(4);
+    _exit(process_.Sync(made, fresh, false) == 0 ? 0 : 5);
+  }));
+  EXPECT_EQ(status_of_child, 0);
 }
 
 // After chroot(2) to a place without /proc the kernel does not tell where a new file is.
