@@ -13,8 +13,8 @@ uncommitted changes.
                                                      and docs/guarantees.md; builds nothing
     tests/mutations/run.py --table                   the rows for docs/guarantees.md
     tests/mutations/run.py --check-replay NAME ...   whether the first seed that each breaks in the
-                                                     simulator replays to the byte, and the first
-                                                     with several faults shrinks
+                                                     simulator replays to the byte, and one of the
+                                                     first shrinks
 """
 
 import argparse

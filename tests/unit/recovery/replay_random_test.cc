@@ -107,7 +107,8 @@ void RunPowerCutSeed(uint64_t seed, LoopExt4* disk) {
 }
 
 TEST(ReplayPowerCutTest, RecoveriesCutOffByPowerConvergeToT) {
-  LoopExt4 disk(16);
+  // The old tree, the new one and leftovers of recoveries that were cut off fit together.
+  LoopExt4 disk(64);
   if (!disk.mounted()) GTEST_SKIP() << "needs root and a loop device";
   const uint64_t from = FromEnvironment("SALIUS_REPLAY_FIRST_SEED", 1);
   const uint64_t seeds = FromEnvironment("SALIUS_POWER_CUT_SEEDS", 15);
