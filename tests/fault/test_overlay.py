@@ -91,7 +91,7 @@ class UpperLayer(Case):
                 expected = self.change()
                 if disk == "everything":
                     self.rig_.sync_disk()
-                # Records that nobody waits for are sent some milliseconds later.
+                # A record without a waiter is sent some milliseconds later.
                 self.rig_.mount_.wait_status(lambda now: now["durable"] >= now["issued"], 60, "every record durable")
                 self.rig_.power_cut(also=self.leave)
                 lacking = not os.path.exists(self.rig_.backing_file("upper/g9"))
