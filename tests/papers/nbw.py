@@ -58,18 +58,18 @@ READS_A_SECOND = {"hard disk": 75, "SSD": 10_000}
 LIMITS = """
 ## What limits these figures
 
-- **Patch memory of 1 MiB, hard disk.** It holds 512 pages of 2 KiB writes. The model alone needs 3.5 ms
-  for each of 512 pages in the order of the writes, 2.26 ms in the order of their places with 32
-  requests outstanding, and 1.85 ms if it knows all 512. Ten times needs 1.08 ms. Tried: the order of
-  places; nothing put off at the limit. With more pages the same order is faster: 1.0 ms for each of
-  5,000, the row with 1/80 of the file.
-- **Sequential writes.** With `blocking` the kernel reads ahead, so a page costs little more than its
-  transfer. `async-bg` and `lazy` save that time alone; the rest is the mount's own. Tried: only the
-  two pages at the ends of a batch of records are fetched (before: each page).
+- **Patch memory of 1 MiB, hard disk.** It holds 512 pages of 2 KiB writes. The model alone needs
+  3.5 ms for each of 512 pages in the order of the writes, 2.26 ms in the order of their places
+  with 32 requests outstanding, and 1.85 ms if it knows all 512. Ten times needs 1.08 ms. Tried:
+  the order of places; nothing put off at the limit. With more pages the same order is faster: 1.0
+  ms for each of 5,000, the row with 1/80 of the file.
+- **Sequential writes.** With `blocking` the kernel reads ahead, so a page costs little more than
+  its transfer. `async-bg` and `lazy` save that time alone; the rest is the mount's own. Tried:
+  only the two pages at the ends of a batch of records are fetched (before: each page).
 - **The SSD.** A read takes 0.09 ms, less than some writes through a mount on a busy machine. The
   table of the disk alone says whether the CPUs were free.
-- **Where no page is fetched** (4 KiB, reads, cached) all policies run the same code. What differs there
-  is the machine and the order of the runs.
+- **Where no page is fetched** (4 KiB, reads, cached) all policies run the same code. Differences
+  there come from the machine and the order of the runs.
 """.strip().split("\n")
 UNAPPLIED, APPLIED = "nothing applied", "all applied before"
 
